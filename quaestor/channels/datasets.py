@@ -159,6 +159,10 @@ class Dataset:
             for row in LatestVersions(table, schema).at(snapshot, snapshot.instant).drop_columns([TS]).to_pylist()
         ]
 
+    def table_of(self, key: Mapping[str, Any]) -> VersionedTable:
+        """Return the partition of the records with a key."""
+        return self.partitions[self._partition_of(Row(0, dict(key)))]
+
     def position(self, feed: str) -> Position | None:
         """Return the position of a feed; None: it has written nothing. Raises DependencyError."""
         notes = [snapshot.notes.get(_feed(feed)) for snapshot in self.snapshots()]

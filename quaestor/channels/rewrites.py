@@ -1,19 +1,30 @@
-"""Rewriting of a dataset's records: further versions that are computed from the present ones, in one step."""
+"""Rewriting of a dataset's records: further versions that are computed from the present ones, in one step.
+
+`rewrite` is for any number of records, and holds all of them in memory. `revise` is for one record, and holds a part of a file.
+"""
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 
 from quaestor.channels.datasets import ATTEMPTS, WRITE, Dataset, visible
-from quaestor.channels.versions import LatestVersions
+from quaestor.channels.records import accepted_rows
+from quaestor.channels.versions import LatestVersions, present_record
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.tables.changes import Change, DataFile, Snapshot
 from quaestor.tables.inference import DELETED
+from quaestor.tables.newest import newest_version
 from quaestor.tables.schema import TS
+from quaestor.tables.versioned import ARROW, VersionedTable
+from quaestor.tasks import pause_after
+
+_FIRST_PAUSE_S: Final = 0.002
+_LONGEST_PAUSE_S: Final = 0.1
 
 
 def rewrite(dataset: Dataset, change: Callable[[Any], Any]) -> int:
@@ -48,5 +59,56 @@ def _unless_written(file: DataFile, seen: Snapshot) -> Callable[[Snapshot], Chan
 
     def decide(now: Snapshot) -> Change | None:
         return written if now.notes.get(WRITE) == seen.notes.get(WRITE) else None
+
+    return decide
+
+
+def revise(
+    dataset: Dataset,
+    key: Mapping[str, Any],
+    change: Callable[[dict[str, Any]], Mapping[str, Any]],
+    *,
+    pause: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Write fields over those of one record; return whether the record is there.
+
+    key: value of each column of the key.
+    change: returns the fields to write for the present record; called again if another writer has written this record meanwhile.
+        A true hidden mark `_deleted` deletes the record.
+    pause: waits for seconds before another attempt, in this thread.
+
+    Writers of other records are no reason for another attempt. Raises ValueError for fields that do not fit, DependencyError.
+    """
+    table = dataset.table_of(key)
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            pause(pause_after(attempt, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))
+        seen = table.snapshot()
+        schema, row = table.schema(seen), present_record(table, seen, key)
+        if row is None:
+            return False
+        accepted = accepted_rows([{**key, **change(row)}], schema, extensible=False)
+        for rejected in accepted.rejected:
+            raise ValueError(rejected.reason)
+        fields = pa.schema([(column.name, ARROW[column.type]) for column in schema.columns])
+        file = table.prepare(pa.Table.from_pylist([{**row, DELETED: False, **accepted.rows[0].values}], fields), schema)
+        if file.path in table.publish(_unless_revised(table, file, key, seen), [file]).files:
+            return True
+    raise DependencyError(f"dataset {dataset.name!r}: other writers of a record are always faster; write it less often")
+
+
+def _unless_revised(
+    table: VersionedTable, file: DataFile, key: Mapping[str, Any], seen: Snapshot
+) -> Callable[[Snapshot], Change | None]:
+    """Return the decision to publish a file if no version of a record has been published since a state."""
+    written = Change(add=(file,), notes={WRITE: uuid.uuid4().hex[:16]})
+    examined = seen.instant
+
+    def decide(now: Snapshot) -> Change | None:
+        nonlocal examined
+        if newest_version(table, now, key, after=examined) is not None:
+            return None
+        examined = now.instant
+        return written
 
     return decide

@@ -15,13 +15,14 @@ import pyarrow.compute as pc
 
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.membership import ADDED, ID, PAUSED, Members, Membership, new_ids
-from quaestor.channels.rewrites import rewrite
+from quaestor.channels.rewrites import revise, rewrite
 from quaestor.channels.rewriting.definition import Parameter
 from quaestor.channels.rewriting.reading import parameter_column
+from quaestor.channels.versions import present_record
 from quaestor.errors import ConfigurationError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.inference import DELETED
-from quaestor.tables.schema import TS, Column, Schema, Type
+from quaestor.tables.schema import Column, Schema, Type
 
 USER: Final = "username"
 """Column of the owner of a subscription."""
@@ -104,54 +105,42 @@ class Subscriptions:
             # Equal parameters lie together, which makes files smaller.
             self.dataset.add_table(rows.sort_by([(name, "ascending") for name in self._sortable(rows)]))
         except ValueError as error:
-            raise ConfigurationError(f"channel {self.channel!r}: parameters do not fit: {error}") from error
+            raise self._unfit(error) from error
         return list(ids.to_pylist())
 
     def get(self, subscription: str) -> Subscription:
-        """Return a subscription. Raises ConfigurationError if there is none with this id.
-
-        The files are read from the newest one on, and only their ids, up to the newest version of the subscription.
-        """
-        table, snapshot = self.dataset.partitions[0], self.dataset.snapshots()[0]
-        for file in reversed(table.files(snapshot, -1, snapshot.instant)):
-            ids = table.scan(snapshot, file.first - 1, file.last, [ID]).column(ID)
-            if pc.index(ids, pa.scalar(subscription, pa.string())).as_py() < 0:
-                continue
-            rows = table.scan(snapshot, file.first - 1, file.last)
-            versions = rows.filter(pc.equal(rows.column(ID), subscription)).sort_by([(TS, "descending")])
-            newest = versions.slice(0, 1).to_pylist()[0]
-            if newest[DELETED]:
-                break
-            return self._subscription(newest)
-        raise ConfigurationError(f"channel {self.channel!r} has no subscription {subscription!r}")
+        """Return a subscription. Raises ConfigurationError if there is none with this id."""
+        table = self.dataset.partitions[0]
+        row = present_record(table, table.snapshot(), {ID: subscription})
+        if row is None:
+            raise self._unknown(subscription)
+        return self._subscription(row)
 
     def all(self) -> list[Subscription]:
         """Return all subscriptions."""
         return [self._subscription(row) for row in self.dataset.records()]
 
     def change(self, subscription: str, *, parameters: Sequence[Any] | None = None, broker: str | None = None) -> None:
-        """Change parameters or broker, from the next run on. Raises ConfigurationError."""
-        before = self.get(subscription)
-        record = self._record(
-            subscription,
-            before.broker if broker is None else broker,
-            before.parameters if parameters is None else parameters,
-            before.user,
-        )
-        self._write([{**record, PAUSED: before.paused}])
+        """Change parameters or broker, from the next run on. Raises ConfigurationError.
+
+        A concurrent change of something else stays. The memory holds a part of a file, however many subscriptions there are.
+        """
+        fields: dict[str, Any] = {} if broker is None else {"broker": broker}
+        if parameters is not None:
+            fields |= self._values(parameters)
+        self._revise(subscription, fields)
 
     def pause(self, subscription: str) -> None:
         """Leave a subscription out of runs. Raises ConfigurationError."""
-        self._set_paused(subscription, paused=True)
+        self._revise(subscription, {PAUSED: True})
 
     def resume(self, subscription: str) -> None:
         """Take a subscription into runs again: it gets what is new from its next run on. Raises ConfigurationError."""
-        self._set_paused(subscription, paused=False)
+        self._revise(subscription, {PAUSED: False})
 
     def remove(self, subscription: str) -> None:
         """Remove a subscription. Raises ConfigurationError if there is none with this id."""
-        self.get(subscription)
-        self.dataset.delete([{ID: subscription}])
+        self._revise(subscription, {DELETED: True})
 
     def remove_at(self, broker: str) -> int:
         """Remove all subscriptions at a broker in one step; return their number."""
@@ -224,21 +213,34 @@ class Subscriptions:
         ] + ["broker"]
 
     def _record(self, subscription: str, broker: str, parameters: Sequence[Any], user: str) -> dict[str, Any]:
+        return {ID: subscription, "broker": broker, USER: user, PAUSED: False, ADDED: False, **self._values(parameters)}
+
+    def _values(self, parameters: Sequence[Any]) -> dict[str, Any]:
         if len(parameters) != len(self.parameters):
             names = ", ".join(parameter.name for parameter in self.parameters)
             raise ConfigurationError(
                 f"channel {self.channel!r} has {len(self.parameters)} parameters ({names}), not {len(parameters)}"
             )
-        values = {parameter_column(number): value for number, value in enumerate(parameters)}
-        return {ID: subscription, "broker": broker, USER: user, PAUSED: False, ADDED: False, **values}
+        return {parameter_column(number): value for number, value in enumerate(parameters)}
 
     def _write(self, records: Sequence[Mapping[str, Any]]) -> None:
         for rejected in self.dataset.upsert(records).rejected:
-            raise ConfigurationError(f"channel {self.channel!r}: parameters do not fit: {rejected.reason}")
+            raise self._unfit(rejected.reason)
 
-    def _set_paused(self, subscription: str, *, paused: bool) -> None:
-        self.get(subscription)
-        self.dataset.merge([{ID: subscription, PAUSED: paused, ADDED: False}])
+    def _revise(self, subscription: str, fields: Mapping[str, Any]) -> None:
+        """Write fields of one subscription. Raises ConfigurationError."""
+        try:
+            is_there = revise(self.dataset, {ID: subscription}, lambda _: {**fields, ADDED: False})
+        except ValueError as error:
+            raise self._unfit(error) from error
+        if not is_there:
+            raise self._unknown(subscription)
+
+    def _unfit(self, reason: object) -> ConfigurationError:
+        return ConfigurationError(f"channel {self.channel!r}: parameters do not fit: {reason}")
+
+    def _unknown(self, subscription: str) -> ConfigurationError:
+        return ConfigurationError(f"channel {self.channel!r} has no subscription {subscription!r}")
 
 
 def _at_broker(rows: Any, brokers: Any) -> Any:

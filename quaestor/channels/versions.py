@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from quaestor.channels.records import stored_row
 from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.tables.changes import Snapshot
 from quaestor.tables.files import TS_TYPE, statistics
 from quaestor.tables.inference import DELETED
+from quaestor.tables.newest import newest_version
 from quaestor.tables.reading import opened
 from quaestor.tables.schema import TS, Schema, Type
 from quaestor.tables.versioned import ARROW, VersionedTable
@@ -116,6 +118,19 @@ class LargestKeys:
             self._is_known = False
         else:
             self._largest = known.max if self._largest is None else max(self._largest, known.max)
+
+
+def present_record(table: VersionedTable, snapshot: Snapshot, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return one record in the form of columns, without hidden ones; None: there is none.
+
+    key: value of each column of the key, in the form of columns.
+
+    The memory holds a part of a file, not the table: see `newest_version`. Raises DependencyError.
+    """
+    version = newest_version(table, snapshot, key, after=_expired(snapshot))
+    if version is None or version.row.pop(DELETED):
+        return None
+    return stored_row(version.row)
 
 
 def _expired(snapshot: Snapshot) -> int:
