@@ -21,6 +21,7 @@ SOURCES: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "tcp": (frozenset({"address"}), frozenset()),
     "files": (frozenset({"path"}), frozenset()),
     "redis": (frozenset({"stream"}), frozenset({"url"})),
+    "kafka": (frozenset({"url", "topic"}), frozenset({"from"})),
     "mongodb": (frozenset({"database", "collection"}), frozenset({"url", "from"})),
     "channel": (frozenset({"url", "subscription"}), frozenset()),
 }

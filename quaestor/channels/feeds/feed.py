@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from quaestor.channels.datasets import Mode, Position, Written
 from quaestor.channels.feeds.dead_letters import FeedLetters, Refused
@@ -41,7 +41,10 @@ class DatasetSink(Protocol):
 
 
 class OffsetSource(Protocol):
-    """Source that can be read again from an offset. The same offset and number always give the same records."""
+    """Source that can be read again from an offset. The same offset and number always give the same records.
+
+    A source without this guarantee is a RepeatableSource, too.
+    """
 
     def read(self, after: str, most: int) -> Sequence[Incoming]:
         """Return records after an offset (empty: from the beginning), in order; none, if there is none for a moment.
@@ -52,6 +55,15 @@ class OffsetSource(Protocol):
 
     def close(self) -> None:
         """Leave the source."""
+        ...
+
+
+@runtime_checkable
+class RepeatableSource(Protocol):
+    """Source of several parts, whose batches depend on what has arrived. The offset of a batch is enough to read it again."""
+
+    def again(self, offset: str) -> Sequence[Incoming]:
+        """Return the records of the batch that ended at an offset, in the same order. Raises DependencyError."""
         ...
 
 
@@ -153,13 +165,19 @@ class Feed:
     def _complete(self, source: OffsetSource, state: _State) -> None:
         """Write the newest batch again: an ended process may have left records or letters of it out."""
         try:
-            batch = source.read(state.before, state.records) if state.records else ()
+            batch = self._again(source, state) if state.records else ()
         except SourceLostError as error:
             self._telemetry.failure("feeds", "feeds.batch_unread", error, feed=self.definition.name)
         else:
             if batch:
                 self._written(batch, state)
         self._is_complete = True
+
+    @staticmethod
+    def _again(source: OffsetSource, state: _State) -> Sequence[Incoming]:
+        if isinstance(source, RepeatableSource):
+            return source.again(state.after)
+        return source.read(state.before, state.records)
 
     def _present(self) -> _State:
         if self._state is None:

@@ -192,6 +192,8 @@ class FeedService:
             return ChannelSource(url, source["subscription"], networks=self._parts.networks)
         if kind == "redis":
             return RedisSource(url, source["stream"])
+        if kind == "kafka":
+            return _kafka_source(url, source["topic"], start=source.get("from", "beginning"))
         return MongoSource(url, source["database"], source["collection"], start=source.get("from", "now"))
 
     def _path(self, name: str) -> Path:
@@ -238,6 +240,14 @@ class FeedService:
             return
         finally:
             self._waiting -= 1
+
+
+def _kafka_source(url: str, topic: str, *, start: str) -> OffsetSource:
+    try:
+        from quaestor.channels.feeds.kafka_source import KafkaSource
+    except ImportError as error:
+        raise ConfigurationError("a source of type kafka needs kafka-python: pip install 'quaestor[kafka]'") from error
+    return KafkaSource(url, topic, start=start)
 
 
 async def _stopped(stop: asyncio.Event, within_s: float) -> None:
