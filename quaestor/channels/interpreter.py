@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from quaestor.channels.answers import Answer
 from quaestor.channels.binding import bound_statement, checked_values, statement_value
-from quaestor.channels.brokers.balancing import group_loads, load_at, moves
+from quaestor.channels.brokers.balancing import group_loads, load_at, moves, placement
 from quaestor.channels.creating import Creation
 from quaestor.channels.datasets import dataset_names
 from quaestor.channels.definitions import Definition, Definitions, State
 from quaestor.channels.locating import located
 from quaestor.channels.parts import StatementParts
 from quaestor.channels.procedures import Repeated
+from quaestor.channels.registries import BrokerEntry
 from quaestor.channels.showing import Showing
 from quaestor.channels.statements import Statement, StatementError, parse, written
 from quaestor.channels.statements.model import (
@@ -165,16 +166,33 @@ class Interpreter:
 
     def _subscribe(self, statement: Subscribe, request: _Request) -> Answer:
         definitions = self._parts.definitions
-        definitions.get(Kind.BROKER, statement.broker)
-        self._refuse_draining(statement.broker)
+        name = statement.broker or self._placed(statement)
+        definitions.get(Kind.BROKER, name)
+        self._refuse_draining(name)
         subscriptions = self._subscriptions(statement.channel)
         self._parts.counts.check_quota(statement.channel, request.user)
-        added = subscriptions.add(statement.broker, statement.values, user=request.user)
-        broker = definitions.find(Kind.BROKER, statement.broker)
+        added = subscriptions.add(name, statement.values, user=request.user)
+        broker = definitions.find(Kind.BROKER, name)
         if broker is None or broker.state is State.DROPPING:
             subscriptions.remove(added)
-            raise ConfigurationError(f"broker {statement.broker!r} was dropped: name another one")
-        return Answer(columns=(statement.returning or "id",), rows=((added,),))
+            raise ConfigurationError(f"broker {name!r} was dropped: name another one")
+        column = statement.returning or "id"
+        if statement.broker:
+            return Answer(columns=(column,), rows=((added,),))
+        return Answer(columns=(column, "broker"), rows=((added, name),))
+
+    def _placed(self, statement: Subscribe) -> str:
+        """Return the broker of a new subscription that names several. Raises ConfigurationError."""
+        sharing = [broker.name for broker in self._brokers(statement.brokers) if _takes_subscriptions(broker)]
+        if not sharing:
+            raise ConfigurationError(
+                f"none of the brokers {', '.join(statement.brokers)} takes new subscriptions now: each is draining or down"
+            )
+        channel = self._parts.definitions.get(Kind.CHANNEL, statement.channel).name
+        return placement(sharing, self._parts.counts.by_broker(channel), statement.values)
+
+    def _brokers(self, names: Iterable[str]) -> list[BrokerEntry]:
+        return [self._parts.brokers.get(self._parts.definitions.get(Kind.BROKER, name).name) for name in names]
 
     def _change(self, statement: ChangeSubscription, request: _Request) -> Answer:
         subscriptions, own = self._own(statement.channel, statement.subscription, request)
@@ -207,8 +225,8 @@ class Interpreter:
         subscriptions, compiled = self._subscriptions(definition.name), self._parts.compiled(definition)
         loads = group_loads(self._parts.catalogue, compiled, subscriptions)
         wanted = statement.brokers or tuple(sorted({entry.broker for entry in loads}))
-        named = [self._parts.brokers.get(self._parts.definitions.get(Kind.BROKER, broker).name) for broker in wanted]
-        sharing = [broker.name for broker in named if broker.accepts_subscriptions and not broker.is_down]
+        named = self._brokers(wanted)
+        sharing = [broker.name for broker in named if _takes_subscriptions(broker)]
         targets = moves(loads, sharing)
         moved = subscriptions.move_groups(targets) if targets else 0
         after = [replace(entry, broker=targets.get(entry.group, entry.broker)) for entry in loads]
@@ -374,3 +392,7 @@ class Interpreter:
     def _subscriptions(self, channel: str) -> Subscriptions:
         definition = self._parts.definitions.get(Kind.CHANNEL, channel)
         return Subscriptions(self._parts.catalogue, definition.name, self._parts.compiled(definition).parameters)
+
+
+def _takes_subscriptions(broker: BrokerEntry) -> bool:
+    return broker.accepts_subscriptions and not broker.is_down

@@ -70,9 +70,9 @@ def _uses(statement: Statement, definitions: Definitions) -> Iterator[tuple[Kind
                 yield Kind.FUNCTION, function
         case StartFeed(feed=feed) | StopFeed(feed=feed):
             yield Kind.FEED, feed
-        case Subscribe(channel=channel, broker=broker):
+        case Subscribe(channel=channel, broker=broker, brokers=brokers):
             yield Kind.CHANNEL, channel
-            yield Kind.BROKER, broker
+            yield from ((Kind.BROKER, name) for name in brokers or (broker,))
         case Unsubscribe(channel=channel) | ChangeSubscription(channel=channel) | AlterChannel(channel=channel):
             yield Kind.CHANNEL, channel
         case MoveSubscriptions(source=source, target=target, channel=of_channel):

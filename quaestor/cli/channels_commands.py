@@ -40,6 +40,10 @@ Values = Annotated[
     list[str] | None, typer.Argument(metavar="VALUE...", help='Parameters as JSON: 7, "OC", {"x":1,"y":2}.')
 ]
 Broker = Annotated[str, typer.Option("--on", help="Name of a broker.")]
+Among = Annotated[
+    list[str] | None,
+    typer.Option(help="Broker that may take the subscription; may be repeated. Its values choose one with room."),
+]
 
 
 @commands.command("execute")
@@ -106,11 +110,22 @@ def show(name: Annotated[str, typer.Argument(metavar="NAME")], folder: Folder = 
 
 
 @commands.command("subscribe")
-def subscribe(channel: Channel, on: Broker, values: Values = None, user: User = "", folder: Folder = None) -> None:
-    """Subscribe to a channel on a broker, and print the id of the subscription."""
+def subscribe(
+    channel: Channel,
+    on: Broker = "",
+    among: Among = None,
+    values: Values = None,
+    user: User = "",
+    folder: Folder = None,
+) -> None:
+    """Subscribe to a channel on a broker, or on one of several, and print the id of the subscription."""
     from quaestor.channels.statements.model import Subscribe
 
-    statement = Subscribe(channel=channel, values=tuple(map(_json, values or ())), broker=on)
+    if bool(on) == bool(among):
+        raise typer.BadParameter("name a broker with --on, or several with --among")
+    statement = Subscribe(
+        channel=channel, values=tuple(map(_json, values or ())), broker=on, brokers=tuple(among or ())
+    )
     _execute(statement, folder, user=user)
 
 

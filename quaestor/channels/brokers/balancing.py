@@ -1,10 +1,11 @@
-"""Balancing of brokers: the groups of a channel move from loaded brokers to others, by what their results weigh.
+"""Placement of subscriptions at brokers: a broker for each new one, and moves of groups from loaded brokers to others.
 
 The load of a group is the bytes of its results times its members, because a broker fans each result out to them.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from quaestor.channels.membership import NUMBER
+from quaestor.channels.membership import NUMBER, group_of
 from quaestor.channels.rewriting.compilation import CompiledChannel
 from quaestor.channels.runs.results import RUN, Results
 from quaestor.channels.subscriptions import Subscriptions
@@ -20,7 +21,7 @@ from quaestor.continuous.arrow_sql import selected
 from quaestor.tables.catalogue import Catalogue
 
 TOLERANCE: Final = 0.1
-"""Share of the mean load by which two brokers may differ."""
+"""Share of the mean load by which two brokers may differ, and by which a broker may lie over the mean."""
 LOOKED_BACK: Final = 30
 """Newest runs with results by which loads are known, or more runs in joined files."""
 
@@ -65,6 +66,22 @@ def moves(loads: Sequence[GroupLoad], brokers: Iterable[str]) -> dict[str, str]:
         moved[group] = least
     origin = {entry.group: entry.broker for entry in loads} if moved else {}
     return {group: broker for group, broker in moved.items() if origin[group] != broker}
+
+
+def placement(brokers: Sequence[str], subscriptions: Mapping[str, int], parameters: Sequence[Any]) -> str:
+    """Return the broker of a new subscription: the same one for equal parameters, as long as it has room.
+
+    brokers: that may take it, at least one.
+    subscriptions: of the channel, by broker.
+
+    A broker has room up to a tenth over the mean. Each choice of parameters has its own order of brokers, so a further broker
+    takes its share from all others. Source: Mirrokni, Thorup, Zadimoghaddam, "Consistent hashing with bounded loads" (2018),
+    with the order of Thaler and Ravishankar, "Using name-based mappings" (1998).
+    """
+    counts = {name: subscriptions.get(name, 0) for name in brokers}
+    most = math.ceil((1 + TOLERANCE) * (sum(counts.values()) + 1) / len(counts))
+    order = sorted(counts, key=lambda name: group_of(name, parameters))
+    return next(name for name in order if counts[name] < most)
 
 
 def load_at(loads: Iterable[GroupLoad], broker: str) -> int:

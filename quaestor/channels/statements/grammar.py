@@ -26,7 +26,7 @@ connect_feed: CONNECT FEED name TO DATASET name apply? mode?
 start_feed: START FEED name
 stop_feed: STOP FEED name
 
-subscribe: SUBSCRIBE TO name values ON name returning?
+subscribe: SUBSCRIBE TO name values (ON name | among) returning?
 unsubscribe: UNSUBSCRIBE subscription FROM name
 change_subscription: CHANGE SUBSCRIPTION subscription ON name (values to_broker? | to_broker)
 move_subscriptions: CHANGE SUBSCRIPTIONS ON name of_channel? to_broker

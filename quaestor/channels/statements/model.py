@@ -218,11 +218,16 @@ class CreateBroker(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe(Statement):
-    """SUBSCRIBE TO a channel on a broker. returning: the name of the answer's column; empty: `id`."""
+    """SUBSCRIBE TO a channel on a broker.
+
+    broker: empty: one of `brokers`.
+    returning: the name of the answer's column; empty: `id`.
+    """
 
     channel: str
     values: tuple[Value, ...]
-    broker: str
+    broker: str = ""
+    brokers: tuple[str, ...] = ()
     returning: str = ""
 
 

@@ -232,8 +232,14 @@ class _Reader(Parts):
 
     def _read_subscribe(self) -> Subscribe:
         returning = self.name_in(first(self.part("returning"))) if self.has("returning") else ""
+        brokers = self._among()
         return Subscribe(
-            place=self.place, channel=self.name(), values=self.values(), broker=self.name(1), returning=returning
+            place=self.place,
+            channel=self.name(),
+            values=self.values(),
+            broker="" if brokers else self.name(1),
+            brokers=brokers,
+            returning=returning,
         )
 
     def _read_unsubscribe(self) -> Unsubscribe:
@@ -257,8 +263,10 @@ class _Reader(Parts):
         )
 
     def _read_balance(self) -> Balance:
-        among = trees_of(self.part("among")) if self.has("among") else ()
-        return Balance(place=self.place, channel=self.name(), brokers=tuple(map(self.name_in, among)))
+        return Balance(place=self.place, channel=self.name(), brokers=self._among())
+
+    def _among(self) -> tuple[str, ...]:
+        return tuple(map(self.name_in, trees_of(self.part("among")))) if self.has("among") else ()
 
     def _read_pause(self) -> Pause:
         return Pause(place=self.place, **self._pausable())

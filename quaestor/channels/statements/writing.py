@@ -83,9 +83,10 @@ def _command(statement: Statement) -> str:
             return f"START FEED {feed}"
         case StopFeed(feed=feed):
             return f"STOP FEED {feed}"
-        case Subscribe(channel=channel, values=values, broker=broker, returning=returning):
+        case Subscribe(channel=channel, values=values, broker=broker, brokers=brokers, returning=returning):
             end = f"RETURNING {returning}" if returning else ""
-            return _words("SUBSCRIBE TO", channel, _values(values), "ON", broker, end)
+            place = f"ON {broker}" if broker else f"AMONG {', '.join(brokers)}"
+            return _words("SUBSCRIBE TO", channel, _values(values), place, end)
         case Unsubscribe(subscription=subscription, channel=channel):
             return f"UNSUBSCRIBE {value_text(subscription)} FROM {channel}"
         case ChangeSubscription(subscription=subscription, channel=channel, values=given, broker=to):

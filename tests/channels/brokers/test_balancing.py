@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaestor.channels.brokers.balancing import GroupLoad, load_at, moves
+from quaestor.channels.brokers.balancing import GroupLoad, load_at, moves, placement
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.runs.run import Runner
 from quaestor.channels.runs.stored_pages import StoredPages
@@ -55,6 +55,32 @@ def test_equal_loads_and_few_brokers_need_no_moves() -> None:
     assert moves(equal, BROKERS) == {}
     assert moves(equal, ["a"]) == moves(equal, []) == moves([], BROKERS) == {}
     assert moves([GroupLoad(group="g", broker="a", load=100)], ("a", "b")) == {}, "a group is never divided"
+
+
+@given(st.lists(st.integers(0, 5), max_size=60), st.dictionaries(st.sampled_from(BROKERS), st.integers(0, 40)))
+def test_new_subscriptions_fill_brokers_and_equal_parameters_stay_together(
+    choices: list[int], present: dict[str, int]
+) -> None:
+    """No broker is filled beyond a tenth over the mean. Values leave their first broker only if it has no room."""
+    counts = {broker: present.get(broker, 0) for broker in BROKERS}
+    alone = {choice: placement(BROKERS, {}, [choice]) for choice in range(6)}
+    for choice in choices:
+        broker = placement(BROKERS, counts, [choice])
+        most = 1.1 * (sum(counts.values()) + 1) / 3
+        assert counts[broker] < most, "it had room"
+        assert broker == alone[choice] or counts[alone[choice]] >= most, "the first broker of these values has no room"
+        counts[broker] += 1
+    assert placement(["a"], counts, [1]) == "a"
+
+
+def test_a_further_broker_takes_subscriptions_from_all_others_and_moves_none_between_them() -> None:
+    """Of 300 values, each stays at its broker of two, or goes to the third one, about a third of them."""
+    two = {value: placement(["a", "b"], {}, [value]) for value in range(300)}
+    three = {value: placement(BROKERS, {}, [value]) for value in range(300)}
+    moved = [value for value in two if two[value] != three[value]]
+    assert {three[value] for value in moved} == {"c"}
+    assert {two[value] for value in moved} == {"a", "b"}
+    assert 60 < len(moved) < 140
 
 
 class Balanced(StatementsWorld):
@@ -152,3 +178,26 @@ def test_subscriptions_move_by_a_statement_and_a_user_moves_his_own(tmp_path: Pa
         world.run("CHANGE SUBSCRIPTIONS ON second TO station")
     with pytest.raises(StatementError, match="there is no broker 'third'"):
         world.run("CHANGE SUBSCRIPTIONS ON second TO third")
+
+
+def test_a_subscription_among_brokers_goes_to_one_that_takes_it(tmp_path: Path) -> None:
+    """Equal values go to one broker while it has room. Brokers that drain or are down take none. The answer names the broker."""
+    world = Balanced(tmp_path)
+    text = "SUBSCRIBE TO Local('{}') AMONG station, second"
+    homes = {area: placement(["station", "second"], {}, [area]) for area in "ABCDEFGH"}
+    area = next(area for area, home in homes.items() if home == "second")
+    ((mine, broker),) = world.rows(text.format(area))
+    assert broker == "second"
+    world.tweets(area)
+    assert world.received("second") == [(0, mine)]
+    assert [world.rows(text.format(area))[0][1] for _ in range(2)] == ["second", "station"], (
+        "two are the share of three"
+    )
+    world.channels.brokers.note_down("second", 1)
+    assert [world.rows(text.format(area))[0][1] for _ in range(3)] == ["station"] * 3
+    world.channels.brokers.note_down("second", 0)
+    world.run("PAUSE BROKER second; PAUSE BROKER station")
+    with pytest.raises(StatementError, match="none of the brokers station, second takes new subscriptions"):
+        world.run(text.format(area))
+    with pytest.raises(StatementError, match="there is no broker 'third'"):
+        world.run("SUBSCRIBE TO Local('A') AMONG station, third")

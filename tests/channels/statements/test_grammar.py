@@ -143,6 +143,11 @@ FORMS: tuple[tuple[str, Statement], ...] = (
             returning="id",
         ),
     ),
+    ("SUBSCRIBE TO c() AMONG a", Subscribe(channel="c", values=(), brokers=("a",))),
+    (
+        "SUBSCRIBE TO c(1) AMONG a, b RETURNING id",
+        Subscribe(channel="c", values=(1,), brokers=("a", "b"), returning="id"),
+    ),
     ("UNSUBSCRIBE 12-ab FROM c", Unsubscribe(subscription="12-ab", channel="c")),
     ("UNSUBSCRIBE $id FROM c", Unsubscribe(subscription=Bound("id"), channel="c")),
     (
