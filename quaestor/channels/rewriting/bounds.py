@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlglot import exp
 
 from quaestor.channels.rewriting.reading import CURRENT, IS_NEW, PREVIOUS, sources
@@ -24,7 +26,7 @@ def needs_new_only(table: exp.Table) -> bool:
             continue
         if not join.side or (join.side == "LEFT" and join.this is table):
             conditions.append(on)
-    return any(source is table for source in sources(select)) and any(_implies(part, alias) for part in conditions)
+    return any(source is table for source in sources(select)) and any(implies_new(part, alias) for part in conditions)
 
 
 def with_bounds(tree: exp.Expr) -> exp.Expr:
@@ -40,15 +42,35 @@ def with_bounds(tree: exp.Expr) -> exp.Expr:
     return tree.transform(replaced)
 
 
-def _implies(condition: exp.Expr, alias: str) -> bool:
+def certain_conditions(select: exp.Select) -> list[exp.Expr]:
+    """Return conditions that are true for every row of a SELECT: parts of WHERE, and of joins without a side."""
+    where = select.args.get("where")
+    whole = [] if where is None else [where.this]
+    whole += [
+        on for join in select.args.get("joins") or [] if not join.side and (on := join.args.get("on")) is not None
+    ]
+    return [part for condition in whole for part in _parts(condition)]
+
+
+def _parts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the conditions that AND joins."""
+    bare = condition.unnest()
+    if isinstance(bare, exp.And):
+        yield from _parts(bare.this)
+        yield from _parts(bare.expression)
+    else:
+        yield bare
+
+
+def implies_new(condition: exp.Expr, alias: str) -> bool:
     """Whether a condition is true only for new records of a table."""
     match condition:
         case exp.Paren():
-            return _implies(condition.this, alias)
+            return implies_new(condition.this, alias)
         case exp.And():
-            return _implies(condition.this, alias) or _implies(condition.expression, alias)
+            return implies_new(condition.this, alias) or implies_new(condition.expression, alias)
         case exp.Or():
-            return _implies(condition.this, alias) and _implies(condition.expression, alias)
+            return implies_new(condition.this, alias) and implies_new(condition.expression, alias)
         case exp.Anonymous():
             return condition.name == IS_NEW and condition.expressions[0].table == alias
         case exp.GT() | exp.LT():

@@ -13,6 +13,7 @@ from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter,
 from quaestor.channels.rewriting.joining import SUBSCRIPTIONS, TARGET, arms, is_flat, is_parameter, joined
 from quaestor.channels.rewriting.parameters import name_of, typed
 from quaestor.channels.rewriting.reading import columns_of, parameter_column, read
+from quaestor.channels.rewriting.relevance import Condition, relevance
 from quaestor.channels.rewriting.spatial import check_calls, near_pairs, with_cells, with_exact_tests
 from quaestor.continuous.compilation import compile_query
 from quaestor.continuous.sql.current_time import T
@@ -60,6 +61,7 @@ class CompiledChannel:
     columns: of a record.
     tree: body with relations in place of datasets.
     difference: query of the rows that entered between two runs, for a channel EVERY INSTANT.
+    relevant: for each SELECT, the conditions that new records must fulfil; none: a run may have results without new records.
     subscribed: whether the plan joins subscriptions; not so for an ordinary query.
     """
 
@@ -69,6 +71,7 @@ class CompiledChannel:
     relations: tuple[Relation, ...]
     tree: exp.Query
     difference: exp.Query | None = None
+    relevant: tuple[tuple[Condition, ...], ...] = ()
     subscribed: bool = True
 
     @property
@@ -105,6 +108,7 @@ class CompiledChannel:
                 yield f"{relation.dataset}: snapshot at the run's instant ({size}), because older records count too"
         if not self.subscribed:
             return
+        yield from self._relevance()
         number = sizes.get(SUBSCRIPTIONS, 0)
         kind = "different parameters"
         equal = any(is_parameter(side) for part in self.tree.find_all(exp.EQ) for side in (part.this, part.expression))
@@ -120,6 +124,16 @@ class CompiledChannel:
             yield f"{number} {kind}: nested loop, because the body compares no parameter by ="
         if self.difference is None and not is_flat(self.tree):
             yield "the body is evaluated for each different parameter, because it aggregates or limits all its rows"
+
+    def _relevance(self) -> Iterator[str]:
+        datasets = {relation.name: relation.dataset for relation in self.relations}
+        for number, conditions in enumerate(self.relevant, 1):
+            needed = " and ".join(
+                f"a new record of {datasets[entry.relation]}{f' with {entry.text}' if entry.text else ''}"
+                for entry in conditions
+            )
+            arm = f"SELECT {number} of {len(self.relevant)}: " if len(self.relevant) > 1 else ""
+            yield f"{arm}without {needed} a run reads nothing else and executes no plan, because every result needs one"
 
 
 def compile_channel(definition: ChannelDefinition, datasets: Mapping[str, Shape]) -> CompiledChannel:
@@ -148,6 +162,7 @@ def _compiled(definition: ChannelDefinition, datasets: Mapping[str, Shape], *, s
         relations=relations,
         tree=tree,
         difference=_difference(tree, parameters, relations) if definition.every_instant else None,
+        relevant=relevance(tree, {relation.name: relation.columns for relation in relations if relation.new_only}),
         subscribed=subscribed,
     )
 

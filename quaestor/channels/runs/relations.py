@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.rewriting.compilation import Relation
 from quaestor.channels.rewriting.reading import CURRENT, PREVIOUS
+from quaestor.channels.rewriting.relevance import Condition
 from quaestor.channels.versions import LatestVersions
+from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
 from quaestor.tables.files import TS_TYPE
@@ -45,15 +48,43 @@ class _Round:
 
     due: int
     states: dict[str, Seen] = field(default_factory=dict)
-    tables: dict[Any, _Read] = field(default_factory=dict)
+    tables: dict[Any, Records] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Read:
-    """Relation that several channels read. lock: of the channel that reads it."""
+class Records:
+    """Records of a relation, which several channels may read, with an index over their values. Use from any thread."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    rows: Any = None
+    def __init__(self) -> None:
+        self.rows: Any = None
+        self._lock = threading.Lock()
+        self._values: dict[str, set[Any]] = {}
+        self._fulfilled: dict[tuple[str, str], bool] = {}
+
+    def read(self, reader: Callable[[], Any]) -> bool:
+        """Read the records, unless another channel has; return whether it has."""
+        with self._lock:
+            if self.rows is not None:
+                return True
+            self.rows = reader()
+            return False
+
+    def fulfil(self, condition: Condition) -> bool:
+        """Return whether a record fulfils a condition. Equal conditions are examined once for all channels."""
+        with self._lock:
+            if not self.rows.num_rows or not condition.text:
+                return bool(self.rows.num_rows)
+            if any(value not in self._values_of(column) for column, value in condition.equal):
+                return False
+            key = condition.alias, condition.text
+            if not condition.is_looked_up and key not in self._fulfilled:
+                query = f"SELECT 1 FROM entries AS {quoted(condition.alias)} WHERE {condition.text} LIMIT 1"
+                self._fulfilled[key] = bool(selected(query, {"entries": self.rows}).num_rows)
+            return condition.is_looked_up or self._fulfilled[key]
+
+    def _values_of(self, column: str) -> set[Any]:
+        if column not in self._values:
+            self._values[column] = set(pc.unique(self.rows.column(column)).to_pylist())
+        return self._values[column]
 
 
 class Relations:
@@ -107,24 +138,21 @@ class Relations:
         tables = {}
         for relation in relations:
             seen = self.seen(relation.dataset)
-            tables[relation.name], _ = self.table(relation, seen, (BEGINNING,) * len(seen.bounds))
+            records, _ = self.records(relation, seen, (BEGINNING,) * len(seen.bounds))
+            tables[relation.name] = records.rows
         return tables
 
-    def table(
+    def records(
         self, relation: Relation, seen: Seen, previous: tuple[int, ...], due: int | None = None
-    ) -> tuple[Any, bool]:
-        """Return the records of a relation as an Arrow table, and whether another channel has read them already.
+    ) -> tuple[Records, bool]:
+        """Return the records of a relation, and whether another channel has read them already.
 
         The bounds of each partition are beside its records.
         """
         key = (relation.dataset, relation.columns, relation.new_only, relation.versions, previous, seen.bounds)
         with self._lock:
-            read = self._round.tables.setdefault(key, _Read()) if due == self._round.due else _Read()
-        with read.lock:
-            if read.rows is not None:
-                return read.rows, True
-            read.rows = self._read(relation, seen, previous)
-            return read.rows, False
+            records = self._round.tables.setdefault(key, Records()) if due == self._round.due else Records()
+        return records, records.read(lambda: self._read(relation, seen, previous))
 
     def _read(self, relation: Relation, seen: Seen, previous: tuple[int, ...]) -> Any:
         parts = []

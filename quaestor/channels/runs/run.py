@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, Final
 
 from quaestor.channels.datasets import Dataset
-from quaestor.channels.rewriting.compilation import CompiledChannel
+from quaestor.channels.rewriting.compilation import CompiledChannel, Relation
 from quaestor.channels.rewriting.joining import SUBSCRIPTIONS
 from quaestor.channels.runs.fanning import fanned_out, parameters_in_use
-from quaestor.channels.runs.relations import BEGINNING, Relations, Seen
+from quaestor.channels.runs.relations import BEGINNING, Records, Relations, Seen
 from quaestor.channels.runs.results import Bounds, Results, encoded, numbered, table_name
 from quaestor.channels.subscriptions import Subscriptions, dataset_name
 from quaestor.continuous.executors.executor import Executor
 from quaestor.errors import ConfigurationError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.instants import instant_of
+
+IDLE: Final = "no new record is relevant: nothing else was read, and no plan was executed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +31,10 @@ class RunOutcome:
     previous, current: bounds of each partition of each dataset.
     rows: results, one for each group or subscription and record.
     published: False: another process has published a run from the same bounds, and nothing is changed.
-    reasons: choices of the plan.
+    reasons: choices of the plan; only `IDLE`: there was none.
     sizes: records of each relation.
     shared: datasets whose relation another channel had read already.
-    seconds: duration of each stage: load, subscriptions, execute, encode, publish.
+    seconds: duration of each stage: load, subscriptions, execute, encode, publish; of an idle run: load, publish.
     """
 
     run: int
@@ -98,24 +101,23 @@ class Runner:
         seen = self._seen(channel, due, before.bounds)
         subscriptions = self._subscriptions_of(channel)
         members_at = subscriptions.dataset.snapshots()[0].instant
-        tables, shared = {}, []
-        for relation in channel.relations:
-            name = relation.dataset
-            tables[relation.name], is_shared = self._relations.table(relation, seen[name], before.bounds[name], due)
-            shared += [name] if is_shared else []
+        tables, shared, is_idle = self._loaded(channel, seen, before.bounds, due)
         watch.end("load")
-        members = subscriptions.at(members_at)
-        tables[SUBSCRIPTIONS] = parameters_in_use(members)
-        sizes = {name: table.num_rows for name, table in tables.items()}
-        plan = channel.plan(sizes)
-        watch.end("subscriptions")
-        rows = self._executor.rows(plan.expression, *_instants(channel, before.bounds, seen, run), tables)
-        watch.end("execute")
-        rows = encoded(rows)
-        watch.end("encode")
-        parts = fanned_out(rows, members, subscriptions.membership, individual=channel.individual)
-        if channel.definition.distinct:
-            parts = map(results.without_delivered, parts)
+        parts: Iterable[Any] = ()
+        reasons: tuple[str, ...] = (IDLE,)
+        if not is_idle:
+            members = subscriptions.at(members_at)
+            tables[SUBSCRIPTIONS] = parameters_in_use(members)
+            plan = channel.plan({name: table.num_rows for name, table in tables.items()})
+            reasons = plan.reasons
+            watch.end("subscriptions")
+            rows = self._executor.rows(plan.expression, *_instants(channel, before.bounds, seen, run), tables)
+            watch.end("execute")
+            rows = encoded(rows)
+            watch.end("encode")
+            parts = fanned_out(rows, members, subscriptions.membership, individual=channel.individual)
+            if channel.definition.distinct:
+                parts = map(results.without_delivered, parts)
         current = {name: state.bounds for name, state in seen.items()}
         count = results.publish(numbered(parts, run, members_at), run, before, current)
         watch.end("publish")
@@ -125,11 +127,37 @@ class Runner:
             current=current,
             rows=count or 0,
             published=count is not None,
-            reasons=plan.reasons,
-            sizes=sizes,
+            reasons=reasons,
+            sizes={name: table.num_rows for name, table in tables.items()},
             seconds=watch.seconds,
-            shared=tuple(shared),
+            shared=shared,
         )
+
+    def _loaded(
+        self, channel: CompiledChannel, seen: Mapping[str, Seen], previous: Bounds, due: int | None
+    ) -> tuple[dict[str, Any], tuple[str, ...], bool]:
+        """Return the relations, the datasets that another channel had read already, and whether no record is relevant.
+
+        New records come first. If none of them is relevant, no other relation is read.
+        """
+        records: dict[str, Records] = {}
+        shared: list[str] = []
+
+        def load(relations: Iterable[Relation]) -> None:
+            for relation in relations:
+                name = relation.dataset
+                records[relation.name], is_shared = self._relations.records(relation, seen[name], previous[name], due)
+                shared.extend([name] if is_shared else [])
+
+        needed = {condition.relation for conditions in channel.relevant for condition in conditions}
+        load(relation for relation in channel.relations if relation.name in needed)
+        is_idle = bool(channel.relevant) and not any(
+            all(records[condition.relation].fulfil(condition) for condition in conditions)
+            for conditions in channel.relevant
+        )
+        if not is_idle:
+            load(relation for relation in channel.relations if relation.name not in needed)
+        return {name: entry.rows for name, entry in records.items()}, tuple(shared), is_idle
 
     def _seen(self, channel: CompiledChannel, due: int | None, least: Bounds) -> dict[str, Seen]:
         names = dict.fromkeys(relation.dataset for relation in channel.relations)

@@ -299,17 +299,17 @@ def test_an_officer_who_moves_during_a_run_still_has_the_location_of_the_run(wor
     world.subscribe(10)
     move(world, 10, 0, 0, 1)
     tweet(world, 100, 0, 3, 9)
-    relation = world.runner._relations.table
+    relation = world.runner._relations.records
 
     def during_the_run(*arguments: Any) -> Any:
         move(world, 10, 90, 90, world.now)
         return relation(*arguments)
 
-    world.runner._relations.table = during_the_run  # type: ignore[method-assign]
+    world.runner._relations.records = during_the_run  # type: ignore[method-assign]
     assert pairs(world.of_run(world.run(at=10))) == {(10, 100)}
     newest = {row["oid"]: row["location"]["x"] for row in world.dataset("OfficerLocations").records()}
     assert newest == {10: 90}
-    world.runner._relations.table = relation  # type: ignore[method-assign]
+    world.runner._relations.records = relation  # type: ignore[method-assign]
     assert world.of_run(world.run(at=20)) == []
 
 
@@ -332,14 +332,14 @@ def test_a_bound_over_the_newest_versions_loses_an_officer_who_moves_during_a_ru
     tweet(world, 100, 0, 3, 9)
     assert pairs(world.of_run(world.run(at=9.5))) == {(10, 100)}, "without a move the mutant is right"
     tweet(world, 200, 0, 3, 9.7)
-    relation = world.runner._relations.table
+    relation = world.runner._relations.records
 
     def during_the_run(*arguments: Any) -> Any:
         move(world, 10, 90, 90, world.now)
         return relation(*arguments)
 
-    world.runner._relations.table = during_the_run  # type: ignore[method-assign]
+    world.runner._relations.records = during_the_run  # type: ignore[method-assign]
     assert world.of_run(world.run(at=10)) == []
-    world.runner._relations.table = relation  # type: ignore[method-assign]
+    world.runner._relations.records = relation  # type: ignore[method-assign]
     move(world, 10, 0, 0, 19)
     assert world.of_run(world.run(at=20)) == []
