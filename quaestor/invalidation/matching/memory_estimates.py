@@ -24,6 +24,10 @@ _COMPILED: Final = 12.0
 """Bytes per byte of the document of a filter that is kept compiled."""
 _PREDICATE: Final = 600
 """Predicate of a subscribed query's filter that is kept compiled, beside the bytes for its document."""
+_LONG_PREDICATE: Final = 4_000
+"""Such a predicate with an expression, a schema, or a pattern of the engine with the time limit."""
+_LONG_COMPILED: Final = 4.0
+"""Bytes per byte of the document of such a filter with such a predicate: equal schemas share their compiled form."""
 _ENTRY: Final = 90
 """Further entry of a filter in the index: a value of an $in, a branch of a disjunction."""
 _TEXT: Final = 300
@@ -82,14 +86,17 @@ def watch_bytes(source: int, paths: int) -> int:
     return _WATCH + int(_COMPILED * source) + _ENTRY * max(0, paths - 1)
 
 
-def side_bytes(source: int, access: Sequence[Access], *, compiled: int) -> int:
+def side_bytes(source: int, access: Sequence[Access], *, compiled: int, long: int = 0) -> int:
     """Return the bytes of one side of a subscribed query, without its members; each side pays the whole of a shared predicate.
 
     source: bytes of the filter.
     access: access paths of the filter.
     compiled: number of predicates of the filter that are kept compiled.
+    long: number of these that may take long.
     """
     if not access:
         return _SIDE + _FILTER + _UNINDEXED + int(_COMPILED * source)
-    form = _PREDICATE * compiled + int(_COMPILED * source) if compiled else 0
+    form = 0
+    if compiled:
+        form = _PREDICATE * compiled + _LONG_PREDICATE * long + int((_LONG_COMPILED if long else _COMPILED) * source)
     return _SIDE + _FILTER + int(_SOURCE * source) + _ENTRY * (len(access) - 1) + form

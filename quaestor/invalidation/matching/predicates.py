@@ -6,14 +6,14 @@ filters is bounded, except for filters that every write tries. A random one give
 than the bound still finds some compiled. Filters without a distinguishing index are tried together, and share their common
 parts (shared_predicates.py).
 
-A subscribed query lasts, and its first write would wait for the compilation. Its filter keeps the form that its announcement
-was planned with.
+A subscribed query lasts, and its first write would wait for the compilation. Its filter is therefore compiled when the query
+is announced, and stays compiled until the query ends. Large filters are the exception, unless nearly every write tries them.
 """
 
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import bson
 
@@ -28,29 +28,42 @@ from quaestor.query.encoding import OPTIONS
 from quaestor.query.normalise import normalise
 from quaestor.query.parse import parse
 
-_LARGEST_ANNOUNCED: Final = 1_024
-"""Largest filter of a subscribed query, in bytes of BSON, that is compiled before its first write."""
+_LARGEST_ANNOUNCED: Final = 2_048
+"""Largest filter of a subscribed query, in bytes of BSON, that is compiled before its first write. The rules of records, which
+every live query of a client contains, take 900 bytes and more."""
 
 
-def kept_compiled(predicate: CompiledQuery, source: int) -> int:
-    """Number of predicates that a subscribed query keeps compiled: all of its filter, or none.
+class KeptForm(NamedTuple):
+    """Size of the compiled form of a subscribed query's filter.
 
-    The form has to be small, without regular expressions that take long.
+    predicates: number of its single predicates; 0: the form is not kept.
+    long: number of the predicates that run an expression, a schema or the engine with the time limit.
+    """
+
+    predicates: int
+    long: int
+
+
+def kept_compiled(predicate: CompiledQuery, source: int, *, broad: bool) -> KeptForm:
+    """Return the compiled form that a subscribed query keeps: all of its filter, or nothing.
 
     source: bytes of the filter.
+    broad: nearly every write tries the filter.
     """
-    return _predicates(predicate.root) if source <= _LARGEST_ANNOUNCED and not may_take_long(predicate.root) else 0
+    return _form(predicate.root) if broad or source <= _LARGEST_ANNOUNCED else KeptForm(0, 0)
 
 
-def _predicates(node: Node) -> int:
+def _form(node: Node) -> KeptForm:
     match node:
         case Conjunction() | Disjunction():
-            return sum(map(_predicates, node.members))
+            forms = list(map(_form, node.members))
+            return KeptForm(sum(form.predicates for form in forms), sum(form.long for form in forms))
         case Negation():
-            return _predicates(node.member)
+            return _form(node.member)
         case Predicate(operator="$elemMatch"):
-            return 1 + _predicates(node.operand)
-    return 1
+            inner = _form(node.operand)
+            return KeptForm(1 + inner.predicates, inner.long)
+    return KeptForm(1, may_take_long(node))
 
 
 class Predicates:
@@ -69,10 +82,9 @@ class Predicates:
         self._chance = Random(0)
 
     def announced(self, item: Filter, predicate: CompiledQuery) -> None:
-        """Keep the compiled form of a subscribed query's filter until `ended`, if the filter is tried alone."""
-        alone = item.access is not None and item.access.cost <= SELECTIVE
-        if item.matches is None and alone and kept_compiled(predicate, len(item.source)):
-            item.matches = predicate.matches
+        """Compile a subscribed query's filter, so that no write waits for it, and keep the form until `ended`."""
+        if item.matches is None and _stays_compiled(item):
+            item.matches = self.shared.compile(predicate.root) if _together(item) else predicate.matches
 
     def ended(self, item: Filter) -> None:
         """Forget the compiled form of a filter that no subscribed query uses any more."""
@@ -85,8 +97,7 @@ class Predicates:
         if matches is None:
             condition: dict[str, Any] = bson.decode(item.source, OPTIONS)
             root = normalise(parse(condition))
-            together = item.access is None or item.access.cost > SELECTIVE
-            matches = item.matches = self.shared.compile(root) if together else compile_node(root)
+            matches = item.matches = self.shared.compile(root) if _together(item) else compile_node(root)
             if item.access is not None:
                 self._keep(item)
         return matches(record)
@@ -96,5 +107,17 @@ class Predicates:
             self._kept.append(item)
             return
         place = self._chance.randrange(self.most)
-        self._kept[place].matches = None
+        former = self._kept[place]
+        if former.sides is None or not _stays_compiled(former):
+            former.matches = None
         self._kept[place] = item
+
+
+def _stays_compiled(item: Filter) -> bool:
+    """Whether a subscribed query keeps the form of its filter. See `kept_compiled`."""
+    return item.broad or len(item.source) <= _LARGEST_ANNOUNCED
+
+
+def _together(item: Filter) -> bool:
+    """Whether most writes try the filter, so that it shares its predicates with others."""
+    return item.access is None or item.access.cost > SELECTIVE

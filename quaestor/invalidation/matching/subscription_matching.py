@@ -262,4 +262,5 @@ class SubscribedQueries:
 
 def _side_bytes(plan: SidePlan) -> int:
     source = len(bson.encode(plan.condition, codec_options=OPTIONS))
-    return side_bytes(source, plan.access, compiled=kept_compiled(plan.predicate, source))
+    form = kept_compiled(plan.predicate, source, broad=is_broad(plan.access[0] if plan.access else None))
+    return side_bytes(source, plan.access, compiled=form.predicates, long=form.long)
