@@ -29,36 +29,51 @@ class Follower:
     answer: newest answer that the client has not received.
     ended: end of the stream; None: it goes on.
     offered: entity tag of the answer that was offered last, since the follower has joined its present loop.
+    at_once: sends an answer while the follower waits, so that no task wakes for it. False: the answer has to be kept. Raises no
+        error. None: every answer is kept.
     """
 
-    __slots__ = ("_due_s", "_timer", "_waiter", "answer", "ended", "offered", "scope")
+    __slots__ = ("_due_s", "_timer", "_waiter", "answer", "at_once", "ended", "offered", "scope")
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.answer: FollowedAnswer | None = None
         self.ended: End | None = None
         self.offered = b""
+        self.at_once: Callable[[FollowedAnswer], bool] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
 
     def offer(self, answer: FollowedAnswer) -> None:
         """Offer the client an answer, which is sent unless a newer one comes before."""
-        self.answer, self.offered = answer, answer.etag
-        self._wake()
+        self.offered = answer.etag
+        waits = self._waiter is not None and not self._waiter.done()
+        if self.at_once is None or not waits or not self.at_once(answer):
+            self.answer = answer
+            self.wake()
 
     def end(self, end: End) -> None:
         """End the stream. The first end counts."""
         self.ended = self.ended or end
-        self._wake()
+        self.wake()
         self._stop_timer()
 
     async def news(self, *, within_s: float) -> FollowedAnswer | None:
-        """Newest answer. None: the stream has ended, or there is none within the time."""
+        """Newest answer. None: the stream has ended, was woken, or there is none within the time."""
         if self.answer is None and self.ended is None:
             await self._wait(within_s)
         answer, self.answer = self.answer, None
         return answer
+
+    def wait_on(self, within_s: float) -> None:
+        """Let the present wait end so much later from now on, instead of at its own time."""
+        self._due_s = asyncio.get_running_loop().time() + within_s
+
+    def wake(self) -> None:
+        """End the present wait."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def _wait(self, within_s: float) -> None:
         """Wait for an offer or the end. A wait that ends early keeps its timer for the next wait, because timers cost more."""
@@ -84,10 +99,6 @@ class Follower:
             self._waiter.set_result(None)
         else:
             self._timer = loop.call_at(self._due_s, self._look, loop)
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -157,7 +157,7 @@ class Following:
 
     def _offer_all(self, answer: FollowedAnswer) -> None:
         self.latest = answer
-        for follower in self.followers:
+        for follower in list(self.followers):
             if follower.offered != answer.etag:
                 follower.offer(answer)
 

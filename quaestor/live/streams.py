@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import copy_context
 from typing import Any
 
 from quaestor.live import json_patches, sse
@@ -12,7 +13,7 @@ from quaestor.live.answers import FollowedAnswer, Scope
 from quaestor.live.followed_routes import FollowedRoutes
 from quaestor.live.followers import End, Follower
 from quaestor.live.following import Following
-from quaestor.live.prompt_sends import within
+from quaestor.live.prompt_sends import BegunSend, begin, within
 from quaestor.policy import Live
 from quaestor.tasks import client_left
 
@@ -44,6 +45,7 @@ class Stream:
         self._known = sse.last_event_id(scope["headers"])
         self._sent: FollowedAnswer | None = None
         self._began = False
+        self._rest: BegunSend | Exception | None = None
         self._until_s = None if live.valid_until is None else live.valid_until(scope)
 
     async def run(self) -> None:
@@ -56,6 +58,7 @@ class Stream:
                 await self._serve()
             finally:
                 gone.cancel()
+                self._follower.at_once = None  # it refers back to the stream
                 self._unfollow()
                 end = self._follower.ended
                 self._metrics.ended.labels("left" if end is None else end.reason).inc()
@@ -69,9 +72,11 @@ class Stream:
         self._follow()
         while self._follower.ended is None:
             answer = await self._follower.news(within_s=self._pause_s())
+            woken = answer is None and self._rest is not None
+            await self._complete()
             if self._expired():
                 self._follower.end(End("expired"))
-            elif self._follower.ended is None and self._still_named():
+            elif self._follower.ended is None and not woken and self._still_named():
                 await self._deliver(answer)
             if self._follower.ended is not None and self._polls_alone(self._follower.ended):
                 self._alone = True
@@ -136,10 +141,45 @@ class Stream:
             self._sent = answer
             return None
         event, kind = await self._event(answer)
-        self._sent, self._known = answer, answer.etag
-        self._metrics.events.labels(kind).inc()
+        self._count(answer, kind)
         await self._write(event)
         return None
+
+    def _deliver_at_once(self, answer: FollowedAnswer) -> bool:
+        """Send an answer from the task that offers it, while the stream's own task waits. The rights are checked as always.
+
+        False: the stream's own task has to handle the answer. A send that waits for the client goes on there too.
+        """
+        following, follower = self._following, self._follower
+        if following is None or follower.ended is not None or self._expired():
+            return False
+        try:
+            if (self._routes.reader.named(follower.scope).key or "") != following.key:
+                return False
+            if answer.etag != self._known:
+                event, kind = following.encodings.event(answer, sse.whole)
+                self._count(answer, kind)
+                self._rest = begin(self._send(_piece(event)))
+        except Exception as error:  # other followers go on; the stream's own task raises it
+            self._rest = error
+        self._sent = answer
+        if self._rest is None:
+            follower.wait_on(self._pause_s())
+        else:
+            follower.wake()
+        return True
+
+    async def _complete(self) -> None:
+        """Complete a send that began in another task. Raises what it raised there."""
+        rest, self._rest = self._rest, None
+        if isinstance(rest, Exception):
+            raise rest
+        if rest is not None:
+            await self._within_limit(rest)
+
+    def _count(self, answer: FollowedAnswer, kind: str) -> None:
+        self._sent, self._known = answer, answer.etag
+        self._metrics.events.labels(kind).inc()
 
     async def _event(self, answer: FollowedAnswer) -> tuple[bytes, str]:
         assert self._following is not None
@@ -156,11 +196,17 @@ class Stream:
         self._began = True
         await self._send({"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)})
         await self._write(sse.retry(self._routes.reconnect_ms()))
+        if not self._patches:  # a patch is computed in another thread
+            context = copy_context()  # of the request, as its own functions need it
+            self._follower.at_once = lambda answer: context.run(self._deliver_at_once, answer)
 
     async def _write(self, data: bytes) -> None:
-        """Send a piece. A client that does not read for too long loses its stream."""
+        """Send a piece."""
+        await self._within_limit(self._send(_piece(data)))
+
+    async def _within_limit(self, sending: Awaitable[None]) -> None:
+        """Await a send. A client that does not read for too long loses its stream."""
         try:
-            sending = self._send({"type": "http.response.body", "body": data, "more_body": True})
             await within(sending, self._routes.settings.live_send_timeout_ms / 1000)
         except TimeoutError:
             self._follower.end(End("slow"))
@@ -183,6 +229,10 @@ class Stream:
         if self._follower.ended is end and end.reason != "slow":
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         return None
+
+
+def _piece(data: bytes) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": True}
 
 
 async def pass_on(send: Send, answer: FollowedAnswer) -> None:
