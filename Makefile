@@ -182,6 +182,29 @@ test-pythons: $(READY) ## test-python on every other Python that is found (PYTHO
 	@[ -n "$(strip $(PYTHONS))" ] || $(call say,no other Python here (3.12 to 3.14): going on without)
 	@for python in $(PYTHONS); do $(call say,testing on $$($$python --version)); $(MAKE) test-python PYTHON="$$python"; done
 
+# The compiled wheel of this checkout (docs/compiled.md), installed into an environment of its own. Tests and benchmarks come from the
+# checkout, at the end of the path: `quaestor` is the wheel's, also in processes that tests start.
+COMPILED := .venv-compiled
+COMPILED_TESTS ?= tests/unit tests/oracle tests/tables
+
+$(COMPILED)/.ready: requirements.lock requirements-build.txt | $(READY)
+	@$(call say,installing the locked dependencies into $(COMPILED))
+	@$(BIN)/uv venv -q --clear --python $(BIN)/python $(COMPILED)
+	@$(BIN)/uv pip sync -q --python $(COMPILED)/bin/python --require-hashes requirements.lock requirements-build.txt
+	@$(COMPILED)/bin/python -c 'import pathlib, sysconfig; \
+		pathlib.Path(sysconfig.get_path("purelib"), "checkout.pth").write_text(f"{pathlib.Path.cwd()}\n")'
+	@touch $@
+
+.PHONY: compiled
+compiled: $(COMPILED)/.ready ## the wheel with compiled modules (needs a C compiler), installed into .venv-compiled
+	@rm -rf $(COMPILED)/wheel
+	@QUAESTOR_COMPILE=1 $(BIN)/uv build -q --wheel --no-build-isolation --python $(BIN)/python --out-dir $(COMPILED)/wheel
+	@$(BIN)/uv pip install -q --python $(COMPILED)/bin/python --no-deps --force-reinstall $(COMPILED)/wheel/quaestor-*.whl
+
+.PHONY: test-compiled
+test-compiled: compiled servers ## the same tests on the compiled build (COMPILED_TESTS=tests for all)
+	@PYTHONSAFEPATH=1 $(COMPILED)/bin/pytest -q -m "not slow" --import-mode=append $(SIDE_BY_SIDE) $(MOST_ENDED) $(COMPILED_TESTS)
+
 LOCK := pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
 .PHONY: lock
@@ -192,7 +215,7 @@ lock: $(BIN)/uv ## resolve the dependencies again and write the three files of r
 
 .PHONY: clean
 clean: ## remove the environment and every cache
-	@rm -rf $(VENV) $(LOWEST) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@rm -rf $(VENV) $(LOWEST) $(COMPILED) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- set-up, each step only if it is needed ---

@@ -12,7 +12,17 @@ import anyio.to_thread
 from quaestor.app import Quaestor
 from quaestor.capture.clients import watch_client
 from quaestor.capture.listener import Capture
-from quaestor.doctor import background, cdn_check, channels, database, machine, middleware_order, routes, shared_redis
+from quaestor.doctor import (
+    background,
+    build_kind,
+    cdn_check,
+    channels,
+    database,
+    machine,
+    middleware_order,
+    routes,
+    shared_redis,
+)
 from quaestor.doctor.diagnosis import Diagnosis, mend, ok
 from quaestor.doctor.hosted_app import layers, load_app, middleware_of, started
 from quaestor.errors import ConfigurationError
@@ -76,7 +86,7 @@ async def _surroundings(settings: Settings, capture: Capture | None) -> list[Dia
 
 
 def _surroundings_of(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
-    diagnoses = machine.examined(settings) + channels.examined(settings)
+    diagnoses = machine.examined(settings) + build_kind.examined() + channels.examined(settings)
     diagnoses += (
         _database(settings, capture) if settings.grid.enabled else [ok("mongod", "none is watched (grid=False)")]
     )
