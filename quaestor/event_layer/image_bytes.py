@@ -31,7 +31,7 @@ def image_bytes(
     known: bool,
     after: bytes | None,
     before: bytes | None,
-    changed: Sequence[str] | None,
+    changed: bytes,
 ) -> bytes:
     """Return the payload that `encode_image` makes of the same image; see AfterImage.
 
@@ -40,6 +40,7 @@ def image_bytes(
     key_type: the type byte of the BSON value `key`.
     exact, known: after_exact and before_known.
     after, before: documents. O(size of the documents): they are copied, not walked.
+    changed: as `changed_field` returns it; empty: the image has none.
     """
     parts = [
         _head(kind, namespace), version, b"\x12w\0", wall, key_type, b"key\0", key,
@@ -49,11 +50,14 @@ def image_bytes(
         parts += b"\x05a\0", after[:_LENGTH], _BINARY, after  # a document begins with its own length
     if before is not None:
         parts += b"\x05b\0", before[:_LENGTH], _BINARY, before
-    if changed is not None:
-        parts.append(bson.encode({"p": changed}, codec_options=BSON_OPTIONS)[_LENGTH:-1])
-    parts.append(b"\0")
+    parts += changed, b"\0"
     content = b"".join(parts)
     return (len(content) + _LENGTH).to_bytes(_LENGTH, "little") + content
+
+
+def changed_field(paths: Sequence[str]) -> bytes:
+    """Return the field of a payload that holds the touched paths."""
+    return bson.encode({"p": paths}, codec_options=BSON_OPTIONS)[_LENGTH:-1]
 
 
 @lru_cache(maxsize=4_096)

@@ -15,6 +15,7 @@ from quaestor.clock import Clock
 from quaestor.errors import EventLayerError
 from quaestor.event_layer import offsets
 from quaestor.event_layer.codec import decode_image
+from quaestor.event_layer.write_heads import write_head
 from quaestor.invalidation.grid.cell_meter import CellMeter
 from quaestor.invalidation.grid.cell_outbox import CellOutbox
 from quaestor.invalidation.grid.checkpoint import CellPosition, CompletePoint
@@ -62,6 +63,8 @@ class WriteEvents:
 
     def take(self, entry: StreamEntry) -> bool:
         """Match one entry; return whether it was a tick."""
+        if self._passed_over(entry):
+            return False
         known = self._node.watermark
         try:
             image = decode_image(entry.payload)
@@ -96,6 +99,21 @@ class WriteEvents:
         for notification in self._node.process(gap, now_ms=self._clock()):
             self._outbox.add([replace(notification, written_at_ms=self._clock())])
         self._subscriptions.processed(gap, None)
+
+    def _passed_over(self, entry: StreamEntry) -> bool:
+        """Take in a write whose collection no query reads, without decoding it; return whether it was one."""
+        head = write_head(entry.payload)
+        if head is None:
+            return False
+        namespace, version, wall_ms = head
+        known, now_ms = self._node.watermark, self._clock()
+        if not self._node.pass_over(namespace, version, entry.payload, now_ms=now_ms):
+            return False
+        self._meter.matched(wall_ms=wall_ms, now_ms=now_ms)
+        if version > known != _NO_VERSION:
+            self.complete = CompletePoint(self.position, known)
+        self.position = entry.offset
+        return True
 
     def _matched(self, image: AfterImage, payload: bytes) -> list[Invalidated]:
         now_ms = self._clock()

@@ -11,21 +11,22 @@ record; its payload is made after the look-up of the record.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import bson
 from bson.errors import BSONError
 
 from quaestor.event_layer.codec import BSON_OPTIONS
-from quaestor.event_layer.image_bytes import image_bytes
+from quaestor.event_layer.image_bytes import changed_field, image_bytes
 from quaestor.event_layer.partitioning import partition_of
 from quaestor.invalidation.ingest.change_events import CHANGED, RECORD_KINDS, touched_paths
 from quaestor.model import Version, WriteKind
 
 _TOKEN: Final = slice(4, 9)
-_TOKEN_LENGTH: Final = slice(9, 13)
+_TOKEN_LENGTH: Final = 9
 _AFTER_HEAD: Final = 9
 _HEAD: Final = re.compile(
     rb"\x02operationType\0.{4}(insert|update|replace|delete)\0"
@@ -46,6 +47,10 @@ _STRING: Final = b"\x02"
 _ID: Final = b"_id\0"
 _MAY_LACK: Final = (WriteKind.DELETE, WriteKind.UPDATE)
 _END: Final = b"\0"
+_SHORT: Final = 512
+"""Largest list of touched paths, in bytes, that is kept for the next update."""
+_int32: Final[Callable[[bytes, int], tuple[int]]] = struct.Struct("<i").unpack_from
+"""Reads four bytes at a position. Raises struct.error if there are fewer."""
 
 
 class LackingRecord(NamedTuple):
@@ -70,33 +75,41 @@ def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingReco
     A record in an update must be the image of this very write; servers before 6.0 look it up instead. O(size of the
     records), a few microseconds for small ones.
     """
-    if event[_TOKEN] != b"\x03_id\0":
-        return None
-    head = _HEAD.match(event, _AFTER_HEAD + _int32(event[_TOKEN_LENGTH]))
-    if head is None:
-        return None
-    operation, version, wall, length = head.groups()
-    kind, after, end = RECORD_KINDS[operation.decode()], None, head.end()
-    if length is not None:
-        begin, end = end - 4, end - 4 + _int32(length)
-        after = event[begin:end]
-    names = _NAMES.match(event, end)
-    if names is None or (after is None and kind not in _MAY_LACK) or (after is not None and kind is WriteKind.DELETE):
-        return None
-    database, collection, length, key_type = names.groups()
-    end = names.start(3) + _int32(length)
-    key = event[names.end() : end - 1]
-    before: bytes | None = None
-    changed: tuple[str, ...] | None = None
-    if match := _BEFORE.match(event, end):
-        end = match.end()
-        if match[1] is not None:
-            begin, end = end - 4, end - 4 + _int32(match[1])
-            before = event[begin:end]
     try:
+        if event[_TOKEN] != b"\x03_id\0":
+            return None
+        head = _HEAD.match(event, _AFTER_HEAD + _int32(event, _TOKEN_LENGTH)[0])
+        if head is None:
+            return None
+        operation, version, wall, length = head.groups()
+        kind, after, end = RECORD_KINDS[operation.decode()], None, head.end()
+        if length is not None:
+            begin = end - 4
+            end = begin + _int32(event, begin)[0]
+            after = event[begin:end]
+        names = _NAMES.match(event, end)
+        if (
+            names is None
+            or (after is None and kind not in _MAY_LACK)
+            or (after is not None and kind is WriteKind.DELETE)
+        ):
+            return None
+        database, collection, _, key_type = names.groups()
+        end = names.start(3)
+        end += _int32(event, end)[0]
+        key = event[names.end() : end - 1]
+        before: bytes | None = None
+        changed = b""
+        if match := _BEFORE.match(event, end):
+            end = match.end()
+            if match[1] is not None:
+                begin = end - 4
+                end = begin + _int32(event, begin)[0]
+                before = event[begin:end]
         if kind is WriteKind.UPDATE and (match := _PATHS.match(event, end)):
-            begin, end = match.start(1), match.start(1) + _int32(match[1])
-            changed = touched_paths(bson.decode(event[begin:end], BSON_OPTIONS).values(), exact=True)
+            begin = match.start(1)
+            end = begin + _int32(event, begin)[0]
+            changed = (_changed if end - begin <= _SHORT else _changed.__wrapped__)(event[begin:end])
         if event[end:] != _END or not _usual(key_type, key):
             return None
         namespace = _namespace(database, collection)
@@ -118,7 +131,7 @@ def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingReco
         if after is None and kind is WriteKind.UPDATE:
             return LackingRecord(partition, namespace, record, int.from_bytes(version, "little"), partial(_with, image))
         return partition, image(after=after)
-    except (ValueError, BSONError):  # a name that is not UTF-8
+    except (ValueError, BSONError, struct.error):  # a name that is not UTF-8, or a value that is cut off
         return None
 
 
@@ -127,7 +140,7 @@ def key_of(record: bytes) -> bytes | None:
     key_type = record[4:5]
     if record[5:9] != _ID:
         return None
-    size = 4 + _int32(record[9:13]) if key_type == _STRING else _SIZES.get(key_type)
+    size = 4 + _int32(record, 9)[0] if key_type == _STRING else _SIZES.get(key_type)
     return None if size is None else _as_record_key(key_type, record[9 : 9 + size])
 
 
@@ -139,7 +152,7 @@ def _usual(key_type: bytes, key: bytes) -> bool:
     """Whether `key` is one whole value whose bytes survive decoding and encoding. Raises UnicodeDecodeError."""
     if key_type == _STRING:
         key[4:-1].decode()
-        return _int32(key[:4]) == len(key) - 4 and key[-1:] == _END
+        return _int32(key, 0)[0] == len(key) - 4 and key[-1:] == _END
     return _SIZES.get(key_type) == len(key)
 
 
@@ -153,5 +166,11 @@ def _namespace(database: bytes, collection: bytes) -> str:
     return f"{database.decode()}.{collection.decode()}"
 
 
-def _int32(data: bytes) -> Any:
-    return int.from_bytes(data, "little")
+@lru_cache(maxsize=1_024)
+def _changed(array: bytes) -> bytes:
+    """Return the field of the touched paths, from those of the event. Cached, because most updates touch the same few fields.
+
+    Raises BSONError.
+    """
+    paths = touched_paths(bson.decode(array, BSON_OPTIONS).values(), exact=True)
+    return b"" if paths is None else changed_field(paths)

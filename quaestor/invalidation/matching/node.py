@@ -12,7 +12,6 @@ from heapq import nlargest
 from typing import Final
 
 from quaestor.errors import QueryError
-from quaestor.event_layer.partitioning import record_key
 from quaestor.gc_freezing import GcFreezing
 from quaestor.invalidation.matching.active import ActiveQueries
 from quaestor.invalidation.matching.boundary import boundary_of
@@ -28,7 +27,6 @@ from quaestor.invalidation.matching.notifications import due_notifications, evic
 from quaestor.invalidation.matching.predicates import Predicates
 from quaestor.invalidation.matching.record_hashes import RecordHashes
 from quaestor.invalidation.matching.retained_writes import RetainedWrites
-from quaestor.invalidation.matching.retention import Record, Retention
 from quaestor.invalidation.matching.subscription_matching import SubscribedQueries
 from quaestor.invalidation.matching.tally import Tally
 from quaestor.invalidation.matching.waiting_contributors import WaitingContributors
@@ -48,7 +46,6 @@ from quaestor.model import (
 )
 from quaestor.namespaces import covers
 from quaestor.planning.plan_parts import Window
-from quaestor.ttl.write_rates import WriteRates
 
 _UNORDERED: Final = (WriteKind.TICK, WriteKind.GAP)
 """Kinds of events that have a meaning only in order."""
@@ -83,15 +80,12 @@ class MatchingNode:
         self.watermark: Version = 0
         self.fresh_as_of_ms = 0
         self.tally = Tally()
-        self._writes = RetainedWrites(
-            Retention(retention_ms=retention_ms, max_images=limits.max_images, max_bytes=limits.max_image_bytes)
-        )
-        self._rates = WriteRates()
+        self._hashes = RecordHashes(cell, shape)
+        self._writes = RetainedWrites(self._hashes, limits, retention_ms=retention_ms)
         self._active = ActiveQueries()
         self._live = LiveRegistrations()
         self._predicates = Predicates()
         self._gc_freezing = GcFreezing(freeze_every)
-        self._hashes = RecordHashes(cell, shape)
         self._waiting = WaitingContributors(self._hashes, shape)
         self.subscriptions = SubscribedQueries(
             self._active.namespaces,
@@ -236,6 +230,17 @@ class MatchingNode:
             gone = self._supply_reached(image.version - (image.kind is not WriteKind.TICK))
         return gone + self._taken_in(image, now_ms, encoded)
 
+    def pass_over(self, namespace: str, version: Version, payload: bytes, *, now_ms: int) -> bool:
+        """Take in a record's write as its payload, unread, if no query reads its namespace; return whether it was. O(1)."""
+        if namespace in self._active.namespaces or self._waiting:
+            return False
+        self.watermark = max(self.watermark, version)
+        self._writes.in_order.keep_unread(namespace, version, payload, now_ms=now_ms)
+        self._gc_freezing.allocated()
+        self.tally.writes += 1
+        self.tally.tried_last = 0
+        return True
+
     def overtake(self, image: AfterImage, *, now_ms: int) -> list[Invalidated]:
         """Match an early write: forget and return the registrations that it changes.
 
@@ -247,9 +252,7 @@ class MatchingNode:
         if image.kind is WriteKind.COLLECTION:
             self._writes.early.admit(image, None, 0, now_ms=now_ms)
             return self._fire(self._on_collection(image), image)
-        key = record_key(image.key)
-        identity = self._hashes.of(image.namespace, key)
-        entry = self._writes.early.admit(image, Record(image.namespace, key), identity, now_ms=now_ms)
+        entry = self._writes.admit_early(image, now_ms=now_ms)
         namespace = self._active.namespaces.get(image.namespace)
         if entry is None or namespace is None:
             return []
@@ -263,7 +266,7 @@ class MatchingNode:
         if image.kind is WriteKind.TICK:
             # Only ticks prove a time: ingest's clock dates them, the database's clock dates writes.
             self.fresh_as_of_ms = max(self.fresh_as_of_ms, image.wall_ms)
-            self._rates.begin(now_ms=now_ms)
+            self._writes.rates.begin(now_ms=now_ms)
             if image.version:
                 self._writes.in_order.reached(image.version)
             return []
@@ -296,17 +299,12 @@ class MatchingNode:
         return gone
 
     def _written(self, image: AfterImage, now_ms: int, encoded: int) -> list[Invalidated]:
-        key = record_key(image.key)
-        identity = self._hashes.of(image.namespace, key)
-        entry = self._writes.in_order.admit(
-            image, Record(image.namespace, key), identity, now_ms=now_ms, encoded=encoded
-        )
+        entry = self._writes.admit(image, now_ms=now_ms, encoded=encoded)
         if entry is None:
             return []
         self._gc_freezing.allocated()
         self.tally.writes += 1
         self.tally.tried_last = 0
-        self._rates.observe(identity, now_ms=now_ms)
         namespace = self._active.namespaces.get(image.namespace)
         if namespace is None:
             return []
@@ -385,7 +383,7 @@ class MatchingNode:
         self.tally.failing.clear()
 
     def _activated(self, live: LiveRegistration, now_ms: int) -> Activated:
-        rate = self._rates.rate_hz(live.members or (), now_ms=now_ms)
+        rate = self._writes.rates.rate_hz(live.members or (), now_ms=now_ms)
         return Activated(registration_id=live.id, cell=self.cell, write_rate_hz=rate)
 
     def _on_collection(self, image: AfterImage) -> Changes:
