@@ -80,24 +80,13 @@ class SharedPlan:
         return _by_query(results, taus)
 
 
-def shared_plan(queries: Mapping[str, CompiledQuery]) -> SharedPlan:
-    """Return the plan of queries of equal signature, by their ids.
-
-    Raises ValueError if two signatures differ, or without queries.
-    """
-    signatures = {query.signature for query in queries.values()}
-    if len(signatures) != 1:
-        raise ValueError(f"a shared plan needs queries of one signature, and these have {len(signatures)}")
-    constants = {name: query.constants for name, query in queries.items()}
-    return plan_of(next(iter(queries.values())), constants, lambda name: queries[name].incremental)
-
-
 def plan_of(
     shape: CompiledQuery, constants: Mapping[str, tuple[Constant, ...]], alone: Callable[[str], exp.Query]
 ) -> SharedPlan:
-    """Return the plan of queries of the shape of a compiled query.
+    """Return the plan of queries of equal signature.
 
-    constants, alone: constants and incremental query by the id of the query.
+    shape: compilation of one of the queries, or of their template.
+    constants, alone: constants for the plan, and incremental query, by the id of the query.
     """
     taken = QUERY in shape.columns or CONSTANTS in shape.tables
     return SharedPlan(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,29 +10,13 @@ from typing import Any
 
 import pytest
 
-from quaestor.continuous.engine import PreparedQuery
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.installed import InstalledQuery
 from quaestor.continuous.runs.execution import Executions
 from quaestor.continuous.runs.run import Run, close
-from quaestor.continuous.sql_engine import SqlEngine, SqlPlan, SqlQuery
+from quaestor.continuous.sql_engine import SqlEngine, SqlQuery
 from quaestor.tables.schema import Type
 from tests.continuous.runs.world import NOON, World
-
-
-class CountingEngine(SqlEngine):
-    """Engine that counts its plans.
-
-    together_of: number of the queries of each shared plan.
-    """
-
-    def __init__(self, world: World, executor: DuckDbExecutor) -> None:
-        super().__init__(world.catalogue, executor)
-        self.together_of: list[int] = []
-
-    def together(self, queries: Mapping[str, PreparedQuery]) -> SqlPlan:
-        self.together_of.append(len(queries))
-        return super().together(queries)
 
 
 class Many(World):
@@ -42,7 +25,7 @@ class Many(World):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.executor = DuckDbExecutor()
-        self.plans = CountingEngine(self, self.executor)
+        self.plans = SqlEngine(self.catalogue, self.executor)
         self.begin()
         self.table("orders", id=Type.BIGINT, shop=Type.BIGINT, due=Type.TIMESTAMP)
 
@@ -160,6 +143,15 @@ def test_a_query_that_is_installed_again_begins_anew(many: Many) -> None:
     assert many.together("shop_0", "shop_1") == {"shop_0": 1}
 
 
+def test_other_shapes_do_not_share(many: Many) -> None:
+    """A plan of queries that differ in more than constants raises, and gives no query the rows of another."""
+    texts = "SELECT id FROM orders WHERE id = 1", "SELECT id FROM orders WHERE shop = 1"
+    plan = many.plans.together({text: many.plans.prepare(text) for text in texts})
+    closed = close(many.catalogue, plan.tables)
+    with pytest.raises(ValueError, match="one signature"):
+        plan.rows(dict.fromkeys(texts, 0), closed.instant, closed.snapshots)
+
+
 def test_ten_thousand_queries_are_one_plan(many: Many) -> None:
     """Each gets its own rows from one execution, which reads the table once."""
     for number in range(50):
@@ -179,21 +171,3 @@ def test_ten_thousand_queries_are_one_plan(many: Many) -> None:
     ids = {name: rows.column("id").to_pylist() for name, rows in evaluated.rows.items() if rows.num_rows}
     assert ids == {f"shop_{number * 200}": [number] for number in range(50)}
     assert (len(evaluated.rows), evaluated.read.rows) == (10_000, 50)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_installed_queries_of_many_users_are_one_plan(many: Many) -> None:
-    """Only the queries with results publish them, each its own."""
-    names = [f"shop_{shop}" for shop in range(1_000)]
-    for shop, name in enumerate(names):
-        many.stand(name, shop)
-    many.advance(minutes=1)
-    many.together(*names)
-    for number in range(50):
-        many.order(number, number * 20, 2)
-    many.advance(minutes=2)
-    new = many.together(*names)
-    assert new == {f"shop_{number * 20}": 1 for number in range(50)}
-    assert many.plans.together_of == [1_000, 1_000]
-    assert all(many.ids(f"shop_{number * 20}") == [number] for number in range(50))
