@@ -93,8 +93,9 @@ class Reduction:
                 del sources[column.table]
                 own = [] if waiting.key is not None else _simple(conditions, column.table)
                 keys = _keys(column, partner, known[partner.table])
-                text = self._text(waiting, column.table, names, own, keys)
-                reduced |= self._replace(known, column.table, waiting, text)
+                # DuckDB looks keys up in an index only if the table has no other condition. Each key may have too many rows then.
+                texts = [self._text(waiting, column.table, names, tried, keys) for tried in ([], own)]
+                reduced |= any(self._replace(known, column.table, waiting, text) for text in dict.fromkeys(texts))
         return known
 
     def _text(
