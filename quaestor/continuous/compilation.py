@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -20,7 +20,7 @@ from quaestor.continuous.rules.groups import (
 )
 from quaestor.continuous.rules.incremental import first_only, incremental
 from quaestor.continuous.rules.monotone import at_each_instant, entries, monotone
-from quaestor.continuous.rules.orders import KnownOrder, used_orders
+from quaestor.continuous.rules.orders import KnownOrder, bounded_by_orders, used_orders
 from quaestor.continuous.rules.recurrence import recurrence
 from quaestor.continuous.sql.blocks import selections_of
 from quaestor.continuous.sql.groups import Grouped, grouped_of
@@ -87,7 +87,7 @@ def compile_query(
     tree = read(text, catalogue, dialect)
     grouped = grouped_of(tree, catalogue)
     if grouped is not None:
-        return _of_groups(text, dialect, grouped, catalogue)
+        return _of_groups(text, dialect, grouped, catalogue, orders)
     selections = selections_of(tree, catalogue)
     candidates = derivations(selections, orders)
     if not candidates:
@@ -118,7 +118,11 @@ def compile_query(
     )
 
 
-def _of_groups(text: str, dialect: str, grouped: Grouped, catalogue: Mapping[str, Schema]) -> CompiledQuery:
+def _of_groups(
+    text: str, dialect: str, grouped: Grouped, catalogue: Mapping[str, Schema], orders: Sequence[KnownOrder]
+) -> CompiledQuery:
+    used = tuple(sorted(used_orders(grouped.conjunction, orders), key=str))
+    grouped = replace(grouped, conjunction=bounded_by_orders(grouped.conjunction, used))
     delta = incremental_groups(grouped)
     parted = separated(delta, catalogue)
     return CompiledQuery(
@@ -132,11 +136,11 @@ def _of_groups(text: str, dialect: str, grouped: Grouped, catalogue: Mapping[str
         first_only=first_only_groups(grouped),
         entries=entries_of_groups(grouped),
         repeats_within=None,
-        orders=(),
+        orders=used,
         plan=parted.plan,
         constants=parted.constants,
         signature=parted.plan.sql("duckdb"),
-        explanation=explanation_of_groups(grouped),
+        explanation=explanation_of_groups(grouped, used),
     )
 
 

@@ -28,12 +28,12 @@ def explanation(
     lines = ["The result is every row that the query returned at any instant, each row once."]
     lines += _warnings(selections)
     lines.append(_memory(derivations, repeats_within))
-    lines += [f"The query uses a known order: {order}." for order in orders]
+    lines += _orders(orders)
     return "\n".join(dict.fromkeys(lines))
 
 
-def explanation_of_groups(grouped: Grouped) -> str:
-    """Return sentences about a grouped query, a line each."""
+def explanation_of_groups(grouped: Grouped, orders: Sequence[KnownOrder]) -> str:
+    """Return sentences about a grouped query, a line each. See `explanation`."""
     part = grouped.conjunction
     lines = ["The result is every row that the query returned at any instant, each row once."]
     lines += _warnings([Selection(grouped.columns, part, 0)])
@@ -47,7 +47,12 @@ def explanation_of_groups(grouped: Grouped) -> str:
     if grouped.limit is not None:
         lines.append("Groups of equal order are in the order of GROUP BY, NULL last.")
     lines.append("A group can give an equal row again, so delivered rows are remembered without end.")
+    lines += _orders(orders)
     return "\n".join(dict.fromkeys(lines))
+
+
+def _orders(orders: Sequence[KnownOrder]) -> list[str]:
+    return [f"The query uses a known order: {order}." for order in orders]
 
 
 def _warnings(selections: Sequence[Selection]) -> Iterator[str]:

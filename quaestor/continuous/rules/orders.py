@@ -67,6 +67,17 @@ def with_orders(
     )
 
 
+def bounded_by_orders(part: Conjunction, orders: Sequence[KnownOrder]) -> Conjunction:
+    """Return a conjunction with its known orders as conditions, without the lower bounds that follow from them (I5, I6)."""
+    known = ordered_pairs(part, orders)
+    kept = list(part.lowers)
+    for lower in part.lowers:
+        others = [other for other in kept if other is not lower]
+        if any((lower.name, other.name) in known and lower.ticks <= other.ticks for other in others):
+            kept = others
+    return replace(with_orders(part, orders), lowers=tuple(kept))
+
+
 def used_orders(part: Conjunction, orders: Iterable[KnownOrder]) -> set[KnownOrder]:
     """Return the orders that `with_orders` makes conditions of."""
     return _used(part, tuple(orders), (), ())
