@@ -47,6 +47,8 @@ from quaestor.model import (
 from quaestor.namespaces import covers
 from quaestor.planning.plan_parts import Window
 
+_Payload = bytes
+"""Within the class, `bytes` is its property."""
 _UNORDERED: Final = (WriteKind.TICK, WriteKind.GAP)
 """Kinds of events that have a meaning only in order."""
 
@@ -230,7 +232,7 @@ class MatchingNode:
             gone = self._supply_reached(image.version - (image.kind is not WriteKind.TICK))
         return gone + self._taken_in(image, now_ms, encoded)
 
-    def pass_over(self, namespace: str, version: Version, payload: bytes, *, now_ms: int) -> bool:
+    def pass_over(self, namespace: str, version: Version, payload: _Payload, *, now_ms: int) -> bool:
         """Take in a record's write as its payload, unread, if no query reads its namespace; return whether it was. O(1)."""
         if namespace in self._active.namespaces or self._waiting:
             return False
