@@ -144,14 +144,18 @@ def uvicorn(
     """
     port = port or free_port()
     url = f"http://{HOST}:{port}"
-    with tempfile.TemporaryDirectory(prefix="quaestor-bench-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="quaestor-bench-") as folder,
+        # One client for all tries: each client loads the certificates anew, which would take the processor from the server.
+        httpx.Client(timeout=5, headers={"connection": "close"}) as client,
+    ):
         server = Server(
             "uvicorn",
             [python, "-m", "uvicorn", app, "--host", HOST, "--port", str(port), "--workers", str(workers),
              "--factory", "--log-level", "warning", "--no-access-log", "--loop", "uvloop", "--http", "httptools",
              *(("--app-dir", str(app_dir)) if app_dir else ())],
             Path(folder), port, url,
-            lambda: httpx.get(url + path, timeout=5).status_code > 0,
+            lambda: client.get(url + path).status_code > 0,
             environment=environment,
         )  # fmt: skip
         server.start()
