@@ -8,7 +8,7 @@ import pytest
 
 from quaestor.event_layer.loop_context import LoopContext
 from quaestor.invalidation.grid.cell_loop import CellLoop
-from quaestor.invalidation.matching import node as matching_node
+from quaestor.invalidation.matching import retained_writes
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Activated, Refused
 from quaestor.observability.hooks import FailureSeen
@@ -49,7 +49,7 @@ def test_a_write_whose_record_cannot_be_named_changes_what_was_registered_and_wh
     harness.register("before", origin="JFK")
     cell.step()
     with monkeypatch.context() as broken:
-        broken.setattr(matching_node, "record_key", fails)
+        broken.setattr(retained_writes, "record_key", fails)
         harness.write(1, origin="JFK")
         cell.step()
     harness.register("after", since=read_at, origin="JFK")

@@ -1,4 +1,4 @@
-// A section about named things in the folder: the newest state every two seconds, and an operator's change of the chosen thing.
+// A section about named things in the folder: the newest state every two seconds, and an operator's changes.
 
 import { $, show } from "./words.js";
 
@@ -7,8 +7,8 @@ const EVERY_MS = 2000;
 /**
  * Show the section as long as alive() holds.
  *
- * call: of server.js. path: of the call that makes a change. choice: id of the list of names; buttons are `choice-act`, and
- * `choice-done` is for sentences. sentence: (act, name, answer) of a change that was made. look: shows the state; its argument
+ * call: of server.js. path: of changes. choice: id of the list of names; buttons are `choice-act`, and
+ * `choice-done` is for sentences. sentence: (act, name, answer) of a change. look: shows the state; its argument
  * tells whether a change is under way; false ends the section.
  */
 export async function keepSection(alive, call, { path, choice, acts, sentence, look }) {
@@ -29,7 +29,7 @@ export async function keepSection(alive, call, { path, choice, acts, sentence, l
 		await quiet();
 	}
 
-	/** Look after the look before, so that no older state replaces a newer one. */
+	/** No older state replaces a newer one. */
 	function quiet() {
 		return (looking = looking.then(now, now));
 	}

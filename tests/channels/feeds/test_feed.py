@@ -159,7 +159,7 @@ def test_an_enriching_function_fails_for_its_record_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"type": "kafka"}, "of type 'kafka'"),
+        ({"type": "pigeon"}, "of type 'pigeon'"),
         ({}, "of type 'None'"),
         ({"type": "files"}, "needs 'path'"),
         ({"type": "http", "port": "1"}, "has no 'port'"),
