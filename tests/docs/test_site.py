@@ -16,13 +16,16 @@ from quaestor import cdn_adapters, middleware
 from quaestor.settings.whole import GROUPS, setting_rows
 from tests.docs.blocks import ROOT
 
+pytestmark = pytest.mark.timeout(900)
+"""A build takes 45 s of a processor, and other tests run beside it."""
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site; broken links and pages without a place in the navigation end the build."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "-q", "--site-dir", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=840)
     assert built.returncode == 0, built.stderr[-3000:]
     return folder
 
