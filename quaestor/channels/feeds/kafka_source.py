@@ -15,7 +15,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, LogTruncationError, OffsetOutOfRangeError
 from kafka.net.compat import KafkaNetClient
 
-from quaestor.channels.feeds.records import Incoming, SourceLostError
+from quaestor.channels.feeds.records import Incoming, SourceLostError, from_beginning
 from quaestor.errors import ConfigurationError, DependencyError
 
 _WAIT_MS: Final = 200
@@ -56,10 +56,8 @@ class KafkaSource:
     """
 
     def __init__(self, url: str, topic: str, *, start: str = "beginning") -> None:
-        if start not in ("now", "beginning"):
-            raise ConfigurationError(f"from is {start!r}: write now or beginning")
+        self._from_beginning = from_beginning(start)
         self._topic = topic
-        self._from_beginning = start == "beginning"
         self._options = {**_OPTIONS, **connection(url)}
         self._client: Any = None
         self._begun: Positions | None = None
@@ -183,9 +181,8 @@ def connection(url: str) -> dict[str, Any]:
         raise ConfigurationError(
             "the url of a Kafka cluster is kafka://host:port,... or kafkas://user:password@host:port"
         )
-    has_tls, options = parts.scheme == "kafkas", {"bootstrap_servers": servers, "security_protocol": "PLAINTEXT"}
-    if has_tls:
-        options["security_protocol"] = "SSL"
+    has_tls = parts.scheme == "kafkas"
+    options = {"bootstrap_servers": servers, "security_protocol": "SSL" if has_tls else "PLAINTEXT"}
     if "@" not in parts.netloc:
         return options
     user, _, password = parts.netloc.rpartition("@")[0].partition(":")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from quaestor.errors import DependencyError, QueryError
+from quaestor.errors import ConfigurationError, DependencyError, QueryError
 
 LONGEST: Final = 1 << 20
 """Bytes of a record."""
@@ -39,6 +39,16 @@ class Incoming:
 
     data: bytes
     offset: str = ""
+
+
+def from_beginning(start: str) -> bool:
+    """Return whether a feed that has written nothing begins with the oldest record, by its option `from`.
+
+    Raises ConfigurationError unless the option is `beginning` or `now`.
+    """
+    if start not in ("now", "beginning"):
+        raise ConfigurationError(f"from is {start!r}: write now or beginning")
+    return start == "beginning"
 
 
 class Lines:

@@ -18,7 +18,7 @@ from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
-from quaestor.channels.feeds.records import LONGEST, Incoming, SourceLostError
+from quaestor.channels.feeds.records import LONGEST, Incoming, SourceLostError, from_beginning
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.redis.clients import client
 
@@ -123,13 +123,11 @@ class MongoSource:
     """
 
     def __init__(self, url: str, database: str, collection: str, *, start: str = "now") -> None:
-        if start not in ("now", "beginning"):
-            raise ConfigurationError(f"from is {start!r}: write now or beginning")
+        self._from_beginning = from_beginning(start)
         self._client: MongoClient[Any] = MongoClient(
             url, serverSelectionTimeoutMS=int(_TIMEOUT_S * 1_000), tz_aware=True
         )
         self._collection = self._client[database][collection]
-        self._from_beginning = start == "beginning"
         self._stream: Any = None
         self._reached = ""
         self._begun: dict[str, Any] | None = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sqlglot import exp
 
 from quaestor.channels.rewriting.reading import CURRENT, IS_NEW, PREVIOUS, sources
+from quaestor.continuous.executors.binding import conjuncts
 from quaestor.tables.schema import TS
 
 
@@ -18,13 +17,9 @@ def needs_new_only(table: exp.Table) -> bool:
     select, alias = table.parent_select, table.alias_or_name
     if select is None:
         return False
-    where = select.args.get("where")
-    conditions = [] if where is None else [where.this]
+    conditions = certain_conditions(select)
     for join in select.args.get("joins") or []:
-        on = join.args.get("on")
-        if on is None:
-            continue
-        if not join.side or (join.side == "LEFT" and join.this is table):
+        if join.side == "LEFT" and join.this is table and (on := join.args.get("on")) is not None:
             conditions.append(on)
     return any(source is table for source in sources(select)) and any(implies_new(part, alias) for part in conditions)
 
@@ -49,17 +44,7 @@ def certain_conditions(select: exp.Select) -> list[exp.Expr]:
     whole += [
         on for join in select.args.get("joins") or [] if not join.side and (on := join.args.get("on")) is not None
     ]
-    return [part for condition in whole for part in _parts(condition)]
-
-
-def _parts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the conditions that AND joins."""
-    bare = condition.unnest()
-    if isinstance(bare, exp.And):
-        yield from _parts(bare.this)
-        yield from _parts(bare.expression)
-    else:
-        yield bare
+    return [part for condition in whole for part in conjuncts(condition)]
 
 
 def implies_new(condition: exp.Expr, alias: str) -> bool:

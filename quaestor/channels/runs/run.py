@@ -147,7 +147,8 @@ class Runner:
             for relation in relations:
                 name = relation.dataset
                 records[relation.name], is_shared = self._relations.records(relation, seen[name], previous[name], due)
-                shared.extend([name] if is_shared else [])
+                if is_shared:
+                    shared.append(name)
 
         needed = {condition.relation for conditions in channel.relevant for condition in conditions}
         load(relation for relation in channel.relations if relation.name in needed)

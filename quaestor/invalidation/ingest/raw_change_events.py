@@ -109,7 +109,7 @@ def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingReco
         if kind is WriteKind.UPDATE and (match := _PATHS.match(event, end)):
             begin = match.start(1)
             end = begin + _int32(event, begin)[0]
-            changed = (_changed if end - begin <= _SHORT else _changed.__wrapped__)(event[begin:end])
+            changed = (_known_changed if end - begin <= _SHORT else _changed)(event[begin:end])
         if event[end:] != _END or not _usual(key_type, key):
             return None
         namespace = _namespace(database, collection)
@@ -166,11 +166,11 @@ def _namespace(database: bytes, collection: bytes) -> str:
     return f"{database.decode()}.{collection.decode()}"
 
 
-@lru_cache(maxsize=1_024)
 def _changed(array: bytes) -> bytes:
-    """Return the field of the touched paths, from those of the event. Cached, because most updates touch the same few fields.
-
-    Raises BSONError.
-    """
+    """Return the field of the touched paths, from those of the event. Raises BSONError."""
     paths = touched_paths(bson.decode(array, BSON_OPTIONS).values(), exact=True)
     return b"" if paths is None else changed_field(paths)
+
+
+_known_changed = lru_cache(maxsize=1_024)(_changed)
+"""The same for short lists: most updates touch the same few fields."""

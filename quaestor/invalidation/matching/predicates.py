@@ -50,7 +50,7 @@ def kept_compiled(predicate: CompiledQuery, source: int, *, broad: bool) -> Kept
     source: bytes of the filter.
     broad: nearly every write tries the filter.
     """
-    return _form(predicate.root) if broad or source <= _LARGEST_ANNOUNCED else KeptForm(0, 0)
+    return _form(predicate.root) if _stays_compiled(source, broad=broad) else KeptForm(0, 0)
 
 
 def _form(node: Node) -> KeptForm:
@@ -83,7 +83,7 @@ class Predicates:
 
     def announced(self, item: Filter, predicate: CompiledQuery) -> None:
         """Compile a subscribed query's filter, so that no write waits for it, and keep the form until `ended`."""
-        if item.matches is None and _stays_compiled(item):
+        if item.matches is None and _stays_compiled(len(item.source), broad=item.broad):
             item.matches = self.shared.compile(predicate.root) if _together(item) else predicate.matches
 
     def ended(self, item: Filter) -> None:
@@ -108,14 +108,14 @@ class Predicates:
             return
         place = self._chance.randrange(self.most)
         former = self._kept[place]
-        if former.sides is None or not _stays_compiled(former):
+        if former.sides is None or not _stays_compiled(len(former.source), broad=former.broad):
             former.matches = None
         self._kept[place] = item
 
 
-def _stays_compiled(item: Filter) -> bool:
+def _stays_compiled(source: int, *, broad: bool) -> bool:
     """Whether a subscribed query keeps the form of its filter. See `kept_compiled`."""
-    return item.broad or len(item.source) <= _LARGEST_ANNOUNCED
+    return broad or source <= _LARGEST_ANNOUNCED
 
 
 def _together(item: Filter) -> bool:

@@ -44,28 +44,29 @@ class RetainedWrites:
 
     def admit(self, image: AfterImage, *, now_ms: int, encoded: int) -> Retained | None:
         """Keep a write to one record, and count it; see Retention.admit."""
-        key = record_key(image.key)
-        identity = self._hashes.of(image.namespace, key)
-        entry = self.in_order.admit(image, Record(image.namespace, key), identity, now_ms=now_ms, encoded=encoded)
+        record, identity = self._named(image)
+        entry = self.in_order.admit(image, record, identity, now_ms=now_ms, encoded=encoded)
         if entry is not None:
             self.rates.observe(identity, now_ms=now_ms)
         return entry
 
     def admit_early(self, image: AfterImage, *, now_ms: int) -> Retained | None:
         """Keep a write to one record that came ahead of its turn; see Retention.admit."""
-        key = record_key(image.key)
-        identity = self._hashes.of(image.namespace, key)
-        return self.early.admit(image, Record(image.namespace, key), identity, now_ms=now_ms)
+        return self.early.admit(image, *self._named(image), now_ms=now_ms)
 
     def read(self, unread: Unread) -> tuple[AfterImage, Record, int]:
         """Read a write that was kept unread. An unreadable write changes its whole collection."""
         try:
             image = decode_image(unread.payload)
-            key = record_key(image.key)
+            return image, *self._named(image)
         except (EventLayerError, BSONError):
             image = AfterImage(namespace=unread.namespace, kind=WriteKind.COLLECTION, version=unread.version)
             return image, Record(unread.namespace, b""), 0
-        return image, Record(image.namespace, key), self._hashes.of(image.namespace, key)
+
+    def _named(self, image: AfterImage) -> tuple[Record, int]:
+        """Return the written record and its hash."""
+        key = record_key(image.key)
+        return Record(image.namespace, key), self._hashes.of(image.namespace, key)
 
     def was_read(self, entry: Retained) -> None:
         """Count a write as of its arrival."""

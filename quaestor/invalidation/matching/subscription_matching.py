@@ -192,11 +192,7 @@ class SubscribedQueries:
         for plan in plans:
             namespace = self._namespaces.get(plan.namespace)
             sides = None if namespace is None else namespace.subscribed
-            if (
-                is_broad(plan.access[0] if plan.access else None)
-                and sides is not None
-                and sides.unindexed >= self._max_unindexed
-            ):
+            if _is_broad(plan) and sides is not None and sides.unindexed >= self._max_unindexed:
                 reason = f"every write already tries {self._max_unindexed} subscribed queries without an index"
                 raise AnnouncementError(reason, final=True)
 
@@ -262,5 +258,10 @@ class SubscribedQueries:
 
 def _side_bytes(plan: SidePlan) -> int:
     source = len(bson.encode(plan.condition, codec_options=OPTIONS))
-    form = kept_compiled(plan.predicate, source, broad=is_broad(plan.access[0] if plan.access else None))
+    form = kept_compiled(plan.predicate, source, broad=_is_broad(plan))
     return side_bytes(source, plan.access, compiled=form.predicates, long=form.long)
+
+
+def _is_broad(plan: SidePlan) -> bool:
+    """Whether nearly every write will try the filter; see Filter.broad."""
+    return is_broad(plan.access[0] if plan.access else None)

@@ -131,7 +131,7 @@ def joined(seed: int, *, plain: bool) -> oracle.Select:
         select = queries.select((), 1, None)
         if len(select.tables) == 2:
             (_, left), (_, right) = select.tables
-            equal = oracle.Compare(oracle.Column(left, "k"), "=", oracle.Column(right, "k"))
+            equal = _equal(left, right)
             where = equal if select.where is None else oracle.And((equal, select.where))
             return replace(select, where=where)
 
