@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel
 from quaestor.channels.rewriting.definition import ChannelDefinition
+from quaestor.channels.rewriting.shared_joins import asked_by_several
 from quaestor.channels.runs.history import RunReport, keep
 from quaestor.channels.runs.queries import shapes
 from quaestor.channels.runs.relations import Relations
@@ -80,6 +81,13 @@ class _Hosted:
     outcome: RunOutcome | None = None
 
 
+class _Occasion(NamedTuple):
+    """Instant at which channels are due, and the keys of the joins that several of them have."""
+
+    due: int
+    joins: frozenset[str]
+
+
 class ChannelService:
     """Runs of all channels.
 
@@ -124,10 +132,14 @@ class ChannelService:
             await self._take_up(definitions)
         await self._announcements.report()
         metrics, now = self._parts.telemetry.channels, self._now()
+        together: dict[int, list[_Hosted]] = {}
         for due in self._schedule.take(now):
-            metrics.lag_s.set(max(0, now - due.at) / _SECOND if due.at else 0)
-            for name in due.names:
-                tasks.create_task(self._run(self._hosted[name], due.at, tasks))
+            together.setdefault(due.at, []).extend(self._hosted[name] for name in due.names)
+        for at, channels in together.items():
+            metrics.lag_s.set(max(0, now - at) / _SECOND if at else 0)
+            joins = asked_by_several(channel.compiled.joins for channel in channels if channel.compiled is not None)
+            for channel in channels:
+                tasks.create_task(self._run(channel, _Occasion(at, joins), tasks))
         metrics.stretch.set(self._schedule.factor)
 
     def status(self) -> list[dict[str, Any]]:
@@ -185,11 +197,11 @@ class ChannelService:
         due = every.next(now) if last is None else max(now, every.next(last))
         self._schedule.put(definition.name, every, definition.name, due=due)
 
-    async def _run(self, channel: _Hosted, due: int, tasks: asyncio.TaskGroup) -> None:
+    async def _run(self, channel: _Hosted, occasion: _Occasion, tasks: asyncio.TaskGroup) -> None:
         """Run a channel once. Raises nothing that a channel can cause."""
         metrics, name, began_s = self._parts.telemetry.channels, channel.definition.name, time.monotonic()
         try:
-            outcome = await self._in_thread(lambda: self._run_in_thread(channel, due))
+            outcome = await self._in_thread(lambda: self._run_in_thread(channel, occasion))
         except Exception as error:  # a channel must not end the others, whatever an engine raises
             await self._keep(channel, began_s, None, str(error))
             metrics.runs.labels("failed").inc()
@@ -218,12 +230,12 @@ class ChannelService:
     def _not_announced(self, name: str, error: QuaestorError) -> None:
         self._parts.telemetry.failure("channels", "channels.unannounced", error, channel=name)
 
-    def _run_in_thread(self, channel: _Hosted, due: int) -> RunOutcome:
+    def _run_in_thread(self, channel: _Hosted, occasion: _Occasion) -> RunOutcome:
         definition, catalogue = channel.definition, self._parts.catalogue
         if channel.compiled is None:
             channel.compiled = compile_channel(definition, shapes(catalogue))
         now = self._now()
-        return channel.runner.run(channel.compiled, now, due=due)
+        return channel.runner.run(channel.compiled, now, due=occasion.due, joins=occasion.joins)
 
     async def _keep(self, channel: _Hosted, began_s: float, outcome: RunOutcome | None, error: str = "") -> RunReport:
         """Keep the report of a run for operators, and return it. outcome: None: the run failed."""

@@ -149,17 +149,23 @@ class Showing:
         }
 
     def _sharing(self) -> Iterator[str]:
-        """Yield a sentence for each relation that channels of one period read together."""
+        """Yield a sentence for each relation that channels of one period read together, and for each join that they share."""
         readers: dict[tuple[float, str, tuple[str, ...], str], list[str]] = {}
+        joining: dict[tuple[float, str, str], list[str]] = {}
         for definition in self._channels(None):
             compiled, period_s = self._parts.compiled(definition), _channel(definition)["period_s"]
             for relation in () if compiled.definition.every_instant else compiled.relations:
                 kind = "new records" if relation.new_only else "state"
                 key = period_s, relation.dataset, relation.columns.names, kind
                 readers.setdefault(key, []).append(definition.name)
+            for join in compiled.joins:
+                joining.setdefault((period_s, join.title, join.key), []).append(definition.name)
         for (period_s, dataset, columns, kind), names in sorted(readers.items()):
             if len(names) > 1:
                 yield f"{kind} of {dataset} ({', '.join(columns)}) every {period_s:g} s: read once for {', '.join(names)}"
+        for (period_s, title, _), names in sorted(joining.items()):
+            if len(set(names)) > 1:
+                yield f"{title} every {period_s:g} s: executed once for {', '.join(dict.fromkeys(names))}"
 
     def _describe(self, name: str, kind: Kind | None) -> Answer:
         definitions = self._parts.definitions.named(name)

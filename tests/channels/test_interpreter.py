@@ -383,6 +383,20 @@ def test_explain_says_why(world: StatementsWorld) -> None:
     refused(world, "EXPLAIN ANALYZE CHANNEL Local", "ANALYZE executes a query")
 
 
+def test_sharing_names_channels_and_what_they_share(world: StatementsWorld) -> None:
+    """Relations are read once, joins are executed once, and a channel of another period shares nothing."""
+    for name, period in (("first", 10), ("second", 10), ("slow", 60)):
+        world.rows(
+            f"CREATE CONTINUOUS CHANNEL {name}(a) PERIOD {period} SECONDS {{ SELECT t.tid, s.sid FROM Tweets t, Schools s "
+            "WHERE is_new(t) AND t.area_code = s.area_code AND s.area_code = a }"
+        )
+    assert [row[0] for row in world.rows("SHOW SHARING")] == [
+        "state of Schools (sid, area_code) every 10 s: read once for first, second",
+        "new records of Tweets (tid, area_code) every 10 s: read once for first, second",
+        "join of Schools, Tweets every 10 s: executed once for first, second",
+    ]
+
+
 def test_describe(world: StatementsWorld) -> None:
     """A description has text, state, uses and users."""
     described = dict(world.rows("DESCRIBE Local"))

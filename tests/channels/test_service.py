@@ -87,6 +87,22 @@ async def test_each_channel_runs_by_its_period_and_brokers_are_notified_after_ea
     assert [entry["rows"] for entry in served.service.status()] == [1, 2]
 
 
+async def test_channels_that_are_due_together_execute_an_equal_join_once(served: Served) -> None:
+    """From the second run on: the first one compiles the channels."""
+    body = "SELECT t.tid FROM Tweets t, Schools s WHERE is_new(t) AND t.area_code = s.area_code AND s.area_code = area"
+    for name, period in (("first", "10s"), ("second", "10s"), ("slow", "1m")):
+        served.channel(name, period, body)
+    served.dataset("Schools").insert([{"sid": 1, "area_code": "A"}])
+    await served.at(1)
+    for tid in (1, 2):
+        served.tweet(tid)
+        await served.at(tid * 10)
+    shared = {entry["channel"]: entry.get("shared", []) for entry in served.service.status()}
+    assert sorted(shared["first"] + shared["second"]) == ["Schools", "Tweets", "join of Schools, Tweets"]
+    assert served.tids("first") == served.tids("second") == [1, 2]
+    assert not shared["slow"]
+
+
 async def test_missed_instants_are_left_out_and_the_next_run_covers_them(served: Served) -> None:
     """A process that was away runs each channel once, over everything since."""
     served.channel("c", "10s")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlglot import exp
 
 from quaestor.channels.rewriting.bounds import needs_new_only, with_bounds
-from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter, Shape
+from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter, Relation, Shape
 from quaestor.channels.rewriting.joining import SUBSCRIPTIONS, TARGET, arms, is_flat, is_parameter, joined
 from quaestor.channels.rewriting.parameters import name_of, typed
 from quaestor.channels.rewriting.reading import columns_of, parameter_column, read
 from quaestor.channels.rewriting.relevance import Condition, relevance
+from quaestor.channels.rewriting.shared_joins import SharedJoin, shared_joins, with_joins
 from quaestor.channels.rewriting.spatial import check_calls, near_pairs, with_cells, with_exact_tests
 from quaestor.continuous.compilation import compile_query
 from quaestor.continuous.sql.current_time import T
@@ -22,23 +23,6 @@ from quaestor.tables.schema import Column, Schema, Type
 
 FEW_PAIRS: Final = 20_000
 """Pairs up to which the exact test alone is quicker than cells."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
-    """Records of a dataset that a plan reads.
-
-    name: in the plan.
-    columns: visible ones.
-    new_only: records new to the run; otherwise the state at the run's instant.
-    versions: all versions up to the run's instant, deletions included.
-    """
-
-    name: str
-    dataset: str
-    columns: Schema
-    new_only: bool = False
-    versions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +47,7 @@ class CompiledChannel:
     difference: query of the rows that entered between two runs, for a channel EVERY INSTANT.
     relevant: for each SELECT, the conditions that new records must fulfil; none: a run may have results without new records.
     subscribed: whether the plan joins subscriptions; not so for an ordinary query.
+    joins: parts of the plan that other channels may have as well.
     """
 
     definition: ChannelDefinition
@@ -73,21 +58,24 @@ class CompiledChannel:
     difference: exp.Query | None = None
     relevant: tuple[tuple[Condition, ...], ...] = ()
     subscribed: bool = True
+    joins: tuple[SharedJoin, ...] = ()
 
     @property
     def individual(self) -> bool:
         """Whether results belong to single subscriptions: what a DISTINCT channel has delivered differs within a group."""
         return self.definition.distinct or not self.definition.grouped
 
-    def plan(self, sizes: Mapping[str, int]) -> Plan:
+    def plan(self, sizes: Mapping[str, int], joins: Collection[SharedJoin] = ()) -> Plan:
         """Return the plan of a run.
 
-        sizes: number of records of each relation, the different parameters of the subscriptions included.
+        sizes: number of records of each relation, the different parameters of the subscriptions and `joins` included.
+        joins: executed already, as relations of the plan.
         """
         reasons = list(self._reasons(sizes))
         if self.difference is not None:
             return Plan(self.difference, tuple(reasons))
-        tree = self.tree.copy()
+        reasons += [f"{join.title}: executed once for the channels of this instant that have it" for join in joins]
+        tree = with_joins(self.tree, joins) if joins else self.tree.copy()
         for select in arms(tree):
             reasons += _choose_cells(select, sizes)
         query = joined(tree, len(self.parameters)) if self.subscribed else tree
@@ -136,6 +124,13 @@ class CompiledChannel:
             yield f"{arm}without {needed} a run reads nothing else and executes no plan, because every result needs one"
 
 
+def plan_of_join(join: SharedJoin, sizes: Mapping[str, int]) -> Plan:
+    """Return the plan of a shared join. sizes: number of records of each relation."""
+    query = join.query.copy()
+    reasons = tuple(_choose_cells(query, join.by_table(sizes)))
+    return Plan(with_exact_tests(query), reasons)  # type: ignore[arg-type]
+
+
 def compile_channel(definition: ChannelDefinition, datasets: Mapping[str, Shape]) -> CompiledChannel:
     """Compile a channel against the shapes of the datasets, by name. Raises QueryRefusedError."""
     return _compiled(definition, datasets, subscribed=True)
@@ -164,6 +159,7 @@ def _compiled(definition: ChannelDefinition, datasets: Mapping[str, Shape], *, s
         difference=_difference(tree, parameters, relations) if definition.every_instant else None,
         relevant=relevance(tree, {relation.name: relation.columns for relation in relations if relation.new_only}),
         subscribed=subscribed,
+        joins=shared_joins(tree, relations) if subscribed and not definition.every_instant else (),
     )
 
 

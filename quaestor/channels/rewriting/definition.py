@@ -55,3 +55,20 @@ class ChannelDefinition:
     every_instant: bool = False
     start: str = "now"
     grouped: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """Records of a dataset that a plan reads.
+
+    name: in the plan.
+    columns: visible ones.
+    new_only: records new to the run; otherwise the state at the run's instant.
+    versions: all versions up to the run's instant, deletions included.
+    """
+
+    name: str
+    dataset: str
+    columns: Schema
+    new_only: bool = False
+    versions: bool = False

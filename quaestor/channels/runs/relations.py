@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quaestor.channels.datasets import Dataset
-from quaestor.channels.rewriting.compilation import Relation
+from quaestor.channels.rewriting.definition import Relation
 from quaestor.channels.rewriting.reading import CURRENT, PREVIOUS
 from quaestor.channels.rewriting.relevance import Condition
+from quaestor.channels.rewriting.shared_joins import SharedJoin
 from quaestor.channels.versions import LatestVersions
 from quaestor.continuous.arrow_sql import quoted, selected
 from quaestor.tables.catalogue import Catalogue
@@ -150,9 +151,28 @@ class Relations:
         The bounds of each partition are beside its records.
         """
         key = (relation.dataset, relation.columns, relation.new_only, relation.versions, previous, seen.bounds)
+        return self._once(key, due, lambda: self._read(relation, seen, previous))
+
+    def joined(
+        self,
+        join: SharedJoin,
+        records: Mapping[str, Records],
+        due: int | None,
+        execute: Callable[[SharedJoin, Mapping[str, Any]], Any],
+    ) -> tuple[Records, bool]:
+        """Return the records of a join, and whether another channel has executed the join already.
+
+        records: of each relation; other records of equal relations make another join.
+        """
+        tables = {name: entry.rows for name, entry in records.items()}
+        key = (join.key, *(records[name] for name in join.relations))
+        return self._once(key, due, lambda: execute(join, tables))
+
+    def _once(self, key: Any, due: int | None, reader: Callable[[], Any]) -> tuple[Records, bool]:
+        """Return records that are read once for all channels of the newest instant, and whether another channel read them."""
         with self._lock:
             records = self._round.tables.setdefault(key, Records()) if due == self._round.due else Records()
-        return records, records.read(lambda: self._read(relation, seen, previous))
+        return records, records.read(reader)
 
     def _read(self, relation: Relation, seen: Seen, previous: tuple[int, ...]) -> Any:
         parts = []

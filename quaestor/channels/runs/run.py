@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from quaestor.channels.datasets import Dataset
-from quaestor.channels.rewriting.compilation import CompiledChannel, Relation
+from quaestor.channels.rewriting.compilation import CompiledChannel, plan_of_join
+from quaestor.channels.rewriting.definition import Relation
 from quaestor.channels.rewriting.joining import SUBSCRIPTIONS
+from quaestor.channels.rewriting.shared_joins import SharedJoin
 from quaestor.channels.runs.fanning import fanned_out, parameters_in_use
 from quaestor.channels.runs.relations import BEGINNING, Records, Relations, Seen
 from quaestor.channels.runs.results import Bounds, Results, encoded, numbered, table_name
@@ -33,7 +35,7 @@ class RunOutcome:
     published: False: another process has published a run from the same bounds, and nothing is changed.
     reasons: choices of the plan; only `IDLE`: there was none.
     sizes: records of each relation.
-    shared: datasets whose relation another channel had read already.
+    shared: datasets whose relation another channel had read already, and joins that another channel had executed.
     seconds: duration of each stage: load, subscriptions, execute, encode, publish; of an idle run: load, publish.
     """
 
@@ -85,11 +87,14 @@ class Runner:
         self._relations = relations or Relations(catalogue)
         self._subscriptions: dict[str, Subscriptions] = {}
 
-    def run(self, channel: CompiledChannel, now: int, *, due: int | None = None) -> RunOutcome:
+    def run(
+        self, channel: CompiledChannel, now: int, *, due: int | None = None, joins: Collection[str] = ()
+    ) -> RunOutcome:
         """Execute one run. Results and bounds are durable together, or not at all.
 
         now: microseconds since 1970; also the value of now() in the body.
         due: instant at which the channel is due; runners with one reader share equal relations of one instant.
+        joins: keys of the joins that several channels of this instant have; one of them executes each.
 
         The datasets are read before the subscriptions, so a subscription gets every record that is published after it.
         Raises ConfigurationError if a dataset is gone, DependencyError. The next run then begins where this one began.
@@ -101,16 +106,22 @@ class Runner:
         seen = self._seen(channel, due, before.bounds)
         subscriptions = self._subscriptions_of(channel)
         members_at = subscriptions.dataset.snapshots()[0].instant
-        tables, shared, is_idle = self._loaded(channel, seen, before.bounds, due)
+        records, shared, is_idle = self._loaded(channel, seen, before.bounds, due)
+        tables = {name: entry.rows for name, entry in records.items()}
         watch.end("load")
         parts: Iterable[Any] = ()
         reasons: tuple[str, ...] = (IDLE,)
         if not is_idle:
             members = subscriptions.at(members_at)
             tables[SUBSCRIPTIONS] = parameters_in_use(members)
-            plan = channel.plan({name: table.num_rows for name, table in tables.items()})
-            reasons = plan.reasons
             watch.end("subscriptions")
+            executed = [join for join in channel.joins if join.key in joins]
+            for join in executed:
+                joined, is_shared = self._relations.joined(join, records, due, self._execute)
+                tables[join.name] = joined.rows
+                shared += (join.title,) if is_shared else ()
+            plan = channel.plan({name: table.num_rows for name, table in tables.items()}, executed)
+            reasons = plan.reasons
             rows = self._executor.rows(plan.expression, *_instants(channel, before.bounds, seen, run), tables)
             watch.end("execute")
             rows = encoded(rows)
@@ -135,7 +146,7 @@ class Runner:
 
     def _loaded(
         self, channel: CompiledChannel, seen: Mapping[str, Seen], previous: Bounds, due: int | None
-    ) -> tuple[dict[str, Any], tuple[str, ...], bool]:
+    ) -> tuple[dict[str, Records], tuple[str, ...], bool]:
         """Return the relations, the datasets that another channel had read already, and whether no record is relevant.
 
         New records come first. If none of them is relevant, no other relation is read.
@@ -158,7 +169,12 @@ class Runner:
         )
         if not is_idle:
             load(relation for relation in channel.relations if relation.name not in needed)
-        return {name: entry.rows for name, entry in records.items()}, tuple(shared), is_idle
+        return records, tuple(shared), is_idle
+
+    def _execute(self, join: SharedJoin, tables: Mapping[str, Any]) -> Any:
+        """Return the rows of a join. No instant matters: its conditions have none but those of its records."""
+        plan = plan_of_join(join, {name: table.num_rows for name, table in tables.items()})
+        return self._executor.rows(plan.expression, None, 0, join.by_table(tables))
 
     def _seen(self, channel: CompiledChannel, due: int | None, least: Bounds) -> dict[str, Seen]:
         names = dict.fromkeys(relation.dataset for relation in channel.relations)
