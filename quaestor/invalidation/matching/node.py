@@ -214,6 +214,12 @@ class MatchingNode:
         """Return the ids of queries whose predicates raised since the last call, once per failure; at most the last hundred."""
         return self._eviction.demand.take_failures()
 
+    def take_unreadable(self) -> list[str]:
+        """Return why writes that were kept unread could not be read, since the last call."""
+        errors = self._writes.unreadable.copy()
+        self._writes.unreadable.clear()
+        return errors
+
     def largest_tenants(self, *, most: int = 10) -> list[tuple[Tenant, float]]:
         """Return the tenants with the most bytes, each with the trials of its predicates per second. O(tenants)."""
         largest = nlargest(most, self._active.tenants.all(), key=lambda tenant: tenant.bytes)

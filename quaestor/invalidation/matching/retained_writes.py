@@ -27,13 +27,15 @@ class RetainedWrites:
     in_order: writes that came in cluster-time order.
     early: writes that came ahead of their turn; each comes again in order. Any of them may be missing.
     rates: write rates of the records. A write that is dropped unread is not counted.
+    unreadable: why writes that were kept unread could not be read; the reporter clears the list.
     """
 
-    __slots__ = ("_hashes", "early", "in_order", "rates")
+    __slots__ = ("_hashes", "early", "in_order", "rates", "unreadable")
 
     def __init__(self, hashes: RecordHashes, limits: NodeLimits, *, retention_ms: int) -> None:
         self._hashes = hashes
         self.rates = WriteRates()
+        self.unreadable: list[str] = []
         self.in_order = Retention(
             retention_ms=retention_ms,
             max_images=limits.max_images,
@@ -59,7 +61,8 @@ class RetainedWrites:
         try:
             image = decode_image(unread.payload)
             return image, *self._named(image)
-        except (EventLayerError, BSONError):
+        except (EventLayerError, BSONError) as error:
+            self.unreadable.append(str(error))
             image = AfterImage(namespace=unread.namespace, kind=WriteKind.COLLECTION, version=unread.version)
             return image, Record(unread.namespace, b""), 0
 

@@ -19,6 +19,7 @@ from quaestor.event_layer.write_heads import write_head
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.matching.node import MatchingNode, Outcome
 from quaestor.model import Activated, AfterImage, Cancellation, Cell, GridShape, Registration, WriteKind
+from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import StreamEntry
 from tests.unit.matching.scene import Scene, find, types
 
@@ -161,6 +162,23 @@ def test_an_unreadable_write_ends_the_results_that_it_may_have_changed() -> None
     assert scene.node.pass_over(NAMESPACES[0], version, broken, now_ms=scene.now_ms)
     assert types(scene.register(find({"x": 9}), (1,), since=version - 1)) == ["match"]
     assert types(scene.register(find({"x": 9}, namespace=NAMESPACES[1]), (1,), since=version - 1)) == ["Activated"]
+
+
+def test_an_unreadable_write_is_a_reported_failure() -> None:
+    """The cell counts it with its maintenance, once."""
+    node = MatchingNode(CELL, SHAPE, retention_ms=60_000)
+    telemetry = Telemetry()
+    context = LoopContext(deployment="d", heartbeat_ms=100, telemetry=telemetry)
+    loop = CellLoop(node, MemoryEventLayer(), CELL, SHAPE, context)
+    broken = encode_image(write_of(WriteKind.INSERT, NAMESPACES[0], "key", FIRST_VERSION)).replace(
+        b"\x02key\0", b"\x7bkey\0"
+    )
+    loop.parts.write_events.take(StreamEntry("s", offsets.offset(1, 0, "e"), broken))
+    node.process(write_of(WriteKind.INSERT, NAMESPACES[0], "other", FIRST_VERSION + 1), now_ms=1)
+    for _ in range(2):
+        loop.parts.periodic.maintain(loop.position, waiting=False)
+        counted = telemetry.families.registry.get_sample_value("quaestor_failures_total", {"part": "event-layer"})
+        assert counted == 1
 
 
 def test_only_writes_of_records_have_a_head() -> None:
