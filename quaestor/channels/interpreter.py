@@ -165,17 +165,13 @@ class Interpreter:
         return Answer(text, tuple(rows.schema.names), tuple(zip(*columns, strict=True)))
 
     def _subscribe(self, statement: Subscribe, request: _Request) -> Answer:
-        definitions = self._parts.definitions
-        name = statement.broker or self._placed(statement)
-        definitions.get(Kind.BROKER, name)
-        self._refuse_draining(name)
+        name = self._open_broker(statement.broker or self._placed(statement))
         subscriptions = self._subscriptions(statement.channel)
         self._parts.counts.check_quota(statement.channel, request.user)
         added = subscriptions.add(name, statement.values, user=request.user)
-        broker = definitions.find(Kind.BROKER, name)
-        if broker is None or broker.state is State.DROPPING:
+        if self._is_dropped(name):
             subscriptions.remove(added)
-            raise ConfigurationError(f"broker {name!r} was dropped: name another one")
+            raise _dropped(name)
         column = statement.returning or "id"
         if statement.broker:
             return Answer(columns=(column,), rows=((added,),))
@@ -196,23 +192,23 @@ class Interpreter:
 
     def _change(self, statement: ChangeSubscription, request: _Request) -> Answer:
         subscriptions, own = self._own(statement.channel, statement.subscription, request)
-        if statement.broker is not None:
-            self._refuse_draining(statement.broker)
-        subscriptions.change(own.id, parameters=statement.values, broker=statement.broker)
+        broker = None if statement.broker is None else self._open_broker(statement.broker)
+        subscriptions.change(own.id, parameters=statement.values, broker=broker)
+        if broker is not None and self._is_dropped(broker):
+            subscriptions.change(own.id, parameters=own.parameters, broker=own.broker)
+            raise _dropped(broker)
         return Answer(f"changed subscription {own.id}, from the next run on")
 
     def _move(self, statement: MoveSubscriptions, request: _Request) -> Answer:
         """Give the subscriptions at a broker to another one; a user moves his own."""
-        definitions = self._parts.definitions
-        source, target = (definitions.get(Kind.BROKER, name).name for name in (statement.source, statement.target))
-        self._refuse_draining(target)
+        source = self._parts.definitions.get(Kind.BROKER, statement.source).name
+        target = self._open_broker(statement.target)
         channels = [statement.channel] if statement.channel is not None else self._channel_names()
         moved = sum(self._subscriptions(channel).move(source, target, user=request.user) for channel in channels)
-        present = definitions.find(Kind.BROKER, target)
-        if present is None or present.state is State.DROPPING:
+        if self._is_dropped(target):
             for channel in channels:
                 self._subscriptions(channel).move(target, source, user=request.user)
-            raise ConfigurationError(f"broker {target!r} was dropped: name another one")
+            raise _dropped(target)
         return Answer(f"moved {moved} subscriptions from {source} to {target}, from the next run on")
 
     def _channel_names(self) -> list[str]:
@@ -234,9 +230,17 @@ class Interpreter:
         text = f"moved {moved} subscriptions in {len(targets)} groups, from the next run on"
         return Answer(text, ("broker", "bytes before", "bytes after"), rows)
 
-    def _refuse_draining(self, broker: str) -> None:
-        if not self._parts.brokers.get(broker).accepts_subscriptions:
-            raise ConfigurationError(f"broker {broker!r} takes no new subscriptions: name another one")
+    def _open_broker(self, broker: str) -> str:
+        """Return the name of a broker that takes new subscriptions. Raises ConfigurationError."""
+        name = self._parts.definitions.get(Kind.BROKER, broker).name
+        if not self._parts.brokers.get(name).accepts_subscriptions:
+            raise ConfigurationError(f"broker {name!r} takes no new subscriptions: name another one")
+        return name
+
+    def _is_dropped(self, broker: str) -> bool:
+        """Whether a broker was dropped while it was given subscriptions: its drop may have removed others only."""
+        present = self._parts.definitions.find(Kind.BROKER, broker)
+        return present is None or present.state is State.DROPPING
 
     def _pause(self, statement: Pause | Resume, request: _Request) -> Answer:
         """Pause or resume a subscription, a broker, a channel or a procedure."""
@@ -392,6 +396,10 @@ class Interpreter:
     def _subscriptions(self, channel: str) -> Subscriptions:
         definition = self._parts.definitions.get(Kind.CHANNEL, channel)
         return Subscriptions(self._parts.catalogue, definition.name, self._parts.compiled(definition).parameters)
+
+
+def _dropped(broker: str) -> ConfigurationError:
+    return ConfigurationError(f"broker {broker!r} was dropped: name another one")
 
 
 def _takes_subscriptions(broker: BrokerEntry) -> bool:

@@ -397,6 +397,30 @@ def test_sharing_names_channels_and_what_they_share(world: StatementsWorld) -> N
     ]
 
 
+@pytest.mark.parametrize("method", ["add", "change", "move"])
+def test_no_subscription_comes_to_a_broker_that_is_dropped_meanwhile(
+    world: StatementsWorld, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """The broker is dropped between the look at it and the write: the statement fails and changes nothing."""
+    world.run('CREATE BROKER other AT "https://93.184.216.34/other"')
+    ((subscription,),) = world.rows("SUBSCRIBE TO Local('OC') ON station")
+    write = getattr(Subscriptions, method)
+
+    def late(subscriptions: Subscriptions, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(Subscriptions, method, write)
+        world.run("DROP BROKER other")
+        return write(subscriptions, *arguments, **options)
+
+    monkeypatch.setattr(Subscriptions, method, late)
+    statement = {
+        "add": "SUBSCRIBE TO Local('OC') ON OTHER",
+        "change": f"CHANGE SUBSCRIPTION '{subscription}' ON Local ('LA') TO other",
+        "move": "CHANGE SUBSCRIPTIONS ON station TO other",
+    }[method]
+    refused(world, statement, "broker 'other' was dropped")
+    assert world.rows("SHOW SUBSCRIPTIONS OF Local") == [("Local", subscription, "station", ["OC"], "", False)]
+
+
 def test_describe(world: StatementsWorld) -> None:
     """A description has text, state, uses and users."""
     described = dict(world.rows("DESCRIBE Local"))
