@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bad_channels import measured
+from benchmarks.bad_scaling import Model, Point, calculated, fitted
 from benchmarks.bad_vs_good import good
 from benchmarks.workloads.police import USE_CASES, Setup
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
@@ -35,3 +36,24 @@ def test_good_delivers_the_same_number_of_results(cached: bool) -> None:
     assert result["results"] > 0
     stages = {"load_records_s", "join_s", "persist_s", "total_s"}
     assert stages | (set() if cached else {"load_subscriptions_s"}) <= set(result["staged"])
+
+
+def test_the_model_of_more_workers_is_fitted_and_extrapolated() -> None:
+    """Points of a known model give its constants back; what every worker does is not divided."""
+    model = Model(fixed_s=0.5, tweet_s=0.002, subscriber_s=0.0001)
+    points = [
+        Point(
+            workers=1,
+            subscribers=subscribers,
+            tweets=tweets,
+            total_s=model.run_s(subscribers=subscribers, tweets=tweets, workers=1),
+        )
+        for subscribers in (5_000, 20_000)
+        for tweets in (60, 240)
+    ]
+    known = fitted(points)
+    assert known.off(points) == [1.0] * 4
+    nodes = calculated(known)["figure_46"]["nodes"]
+    assert nodes[1] == pytest.approx(0.5 + 0.96 + 14, abs=0.01)
+    assert nodes[16] == pytest.approx(0.5 + 0.96 + 14 / 16, abs=0.01)
+    assert calculated(known)["figure_47"]["nodes"][16] == pytest.approx((30 - 1.46) * 160_000, rel=1e-3)
