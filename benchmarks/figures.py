@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.figure_rows import chart, grid, guarantees, headlines, serving
+from benchmarks.figure_rows import chart, grid, guarantees, headlines, live, serving, standing
 from benchmarks.figure_rows.results import FiguresError, Row
 
 ROOT: Final = Path(__file__).parent.parent
@@ -29,6 +29,8 @@ SECTIONS: Final[Mapping[str, Sequence[Callable[[], list[Row]]]]] = {
     "Exactness and faults": (guarantees.exactness,),
     "Matching": (grid.matching, grid.sustained, grid.cells),
     "Clients and CDNs": (serving.clients, serving.distance, guarantees.lifetimes, serving.lists),
+    "Live queries": (live.sockets, live.followed),
+    "Continuous queries and channels": (standing.continuous, standing.channels),
 }
 INTRODUCTION: Final = """# Performance
 

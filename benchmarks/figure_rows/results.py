@@ -17,16 +17,19 @@ class FiguresError(Exception):
     """Figures that cannot be made: a result file is missing, or nobody could measure it again."""
 
 
-def result(name: str) -> Result:
-    """One result file. Raises FiguresError if there is none or its tree was not a commit's."""
+def result(name: str, *, run: str = "") -> Result:
+    """One result file. Raises FiguresError if there is none or its tree was not a commit's.
+
+    run: the benchmark that writes it, with its options, if they are not in the name.
+    """
     path = harness.RESULTS / f"{name}.json"
     if not path.exists():
-        raise FiguresError(f"{path.name} is missing; run: python -m benchmarks.{name}")
+        raise FiguresError(f"{path.name} is missing; run: python -m benchmarks.{run or name}")
     document: Result = json.loads(path.read_text())
     if str(document["commit"]).endswith("+changes"):
         raise FiguresError(
             f"{path.name} was measured on a changed tree ({document['commit'][:12]}); commit, then run: "
-            f"python -m benchmarks.{name}"
+            f"python -m benchmarks.{run or name}"
         )
     return document
 

@@ -1,0 +1,64 @@
+"""Rows of queries over versioned tables: continuous queries beside the full query, and runs of channels."""
+
+from __future__ import annotations
+
+from benchmarks.figure_rows.results import Result, Row, count, result
+
+SIZES = (380_000, 3_800_000)
+LEAST_NEW = -1
+"""Position of the smallest share of new messages."""
+
+
+def continuous() -> list[Row]:
+    """Return a row for each size: the incremental query of five, with the least new messages, beside the full one."""
+    return [_size(result(f"tapestry_{size}_duckdb", run=f"tapestry --messages {size} --keep")) for size in SIZES]
+
+
+def _size(measured: Result) -> Row:
+    queries, floor_s = measured["queries"], measured["floor"]["s"]
+    new = next(iter(queries.values()))["single"][LEAST_NEW]["new"]
+    took = {name: query["single"][LEAST_NEW]["s"] for name, query in queries.items()}
+    slow = [name for name, seconds in took.items() if seconds > 1.5 * floor_s]
+    return (
+        f"continuous queries over {measured['messages']:,} messages, {new:.1%} of them new, DuckDB",
+        ", ".join(f"{name} {count(1_000 * seconds)}" for name, seconds in took.items()) + " ms",
+        "the full queries "
+        + ", ".join(count(1_000 * query["full"]["s"]) for query in queries.values())
+        + f" ms; a query over one empty file {count(1_000 * floor_s)} ms. Aim: 1.5 times that; missed by "
+        + (", ".join(slow) or "none"),
+    )
+
+
+def channels() -> list[Row]:
+    """Return the rows of channels: runs with 50 million subscribers, and GOOD beside them."""
+    single, groups = (
+        result(name, run=f"bad_channels --subscribers 50000000 --rate 800 {options} --keep")
+        for name, options in (
+            ("bad_channels_local_50000000_50000_800_individual", "--areas 50000 --individual"),
+            ("bad_channels_local_50000000_1000_800_grouped", "--areas 1000"),
+        )
+    )
+    beside = result("bad_vs_good_150000_1000_80", run="bad_vs_good --keep")
+    return [
+        (
+            f"a run of a channel: {single['setup']['subscribers']:,} single subscribers, {single['areas']:,} areas, "
+            f"{single['setup']['rate']} tweets/s arrive beside it, period {single['period_s']:.0f} s",
+            f"{single['median']['total_s']:.2f} s for {single['median']['results']:,.0f} results",
+            f"the slowest of {len(single['runs'])} runs {max(run['total_s'] for run in single['runs']):.2f} s; "
+            f"{single['peak_memory_mb'] / 1_000:.1f} GB; a new process reads its subscriptions in {single['start_s']:.0f} s",
+        ),
+        (
+            f"the same with groups, {groups['areas']:,} areas",
+            f"{groups['median']['total_s']:.2f} s for {groups['median']['results']:,.0f} results of groups",
+            f"the slowest of {len(groups['runs'])} runs {max(run['total_s'] for run in groups['runs']):.2f} s; "
+            f"{groups['peak_memory_mb'] / 1_000:.1f} GB",
+        ),
+        (
+            f"a run of a channel: {beside['setup']['subscribers']:,} single subscribers, {beside['areas']:,} areas, "
+            f"{beside['setup']['rate']} tweets/s",
+            f"{1_000 * beside['channels']['median']['total_s']:.0f} ms",
+            f"Spark, MongoDB and a stream put together (GOOD) {1_000 * beside['good']['total_s']:,.0f} ms: "
+            f"{beside['good_to_channels']:.0f} times as long (aim: 10). With subscriptions that Spark keeps, and so without new "
+            f"ones: {beside['good_cached_to_channels']:.1f} times. GOOD reads by Python, because no JVM connector is to be had",
+        ),
+    ]
