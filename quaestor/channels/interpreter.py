@@ -165,11 +165,11 @@ class Interpreter:
         return Answer(text, tuple(rows.schema.names), tuple(zip(*columns, strict=True)))
 
     def _subscribe(self, statement: Subscribe, request: _Request) -> Answer:
-        name = self._open_broker(statement.broker or self._placed(statement))
+        name = self._parts.open_broker(statement.broker or self._placed(statement))
         subscriptions = self._subscriptions(statement.channel)
         self._parts.counts.check_quota(statement.channel, request.user)
         added = subscriptions.add(name, statement.values, user=request.user)
-        if self._is_dropped(name):
+        if self._parts.is_dropped(name):
             subscriptions.remove(added)
             raise _dropped(name)
         column = statement.returning or "id"
@@ -192,9 +192,9 @@ class Interpreter:
 
     def _change(self, statement: ChangeSubscription, request: _Request) -> Answer:
         subscriptions, own = self._own(statement.channel, statement.subscription, request)
-        broker = None if statement.broker is None else self._open_broker(statement.broker)
+        broker = None if statement.broker is None else self._parts.open_broker(statement.broker)
         subscriptions.change(own.id, parameters=statement.values, broker=broker)
-        if broker is not None and self._is_dropped(broker):
+        if broker is not None and self._parts.is_dropped(broker):
             subscriptions.change(own.id, parameters=own.parameters, broker=own.broker)
             raise _dropped(broker)
         return Answer(f"changed subscription {own.id}, from the next run on")
@@ -202,10 +202,10 @@ class Interpreter:
     def _move(self, statement: MoveSubscriptions, request: _Request) -> Answer:
         """Give the subscriptions at a broker to another one; a user moves his own."""
         source = self._parts.definitions.get(Kind.BROKER, statement.source).name
-        target = self._open_broker(statement.target)
+        target = self._parts.open_broker(statement.target)
         channels = [statement.channel] if statement.channel is not None else self._channel_names()
         moved = sum(self._subscriptions(channel).move(source, target, user=request.user) for channel in channels)
-        if self._is_dropped(target):
+        if self._parts.is_dropped(target):
             for channel in channels:
                 self._subscriptions(channel).move(target, source, user=request.user)
             raise _dropped(target)
@@ -229,18 +229,6 @@ class Interpreter:
         rows = tuple((name, load_at(loads, name), load_at(after, name)) for name in (entry.name for entry in named))
         text = f"moved {moved} subscriptions in {len(targets)} groups, from the next run on"
         return Answer(text, ("broker", "bytes before", "bytes after"), rows)
-
-    def _open_broker(self, broker: str) -> str:
-        """Return the name of a broker that takes new subscriptions. Raises ConfigurationError."""
-        name = self._parts.definitions.get(Kind.BROKER, broker).name
-        if not self._parts.brokers.get(name).accepts_subscriptions:
-            raise ConfigurationError(f"broker {name!r} takes no new subscriptions: name another one")
-        return name
-
-    def _is_dropped(self, broker: str) -> bool:
-        """Whether a broker was dropped while it was given subscriptions: its drop may have removed others only."""
-        present = self._parts.definitions.find(Kind.BROKER, broker)
-        return present is None or present.state is State.DROPPING
 
     def _pause(self, statement: Pause | Resume, request: _Request) -> Answer:
         """Pause or resume a subscription, a broker, a channel or a procedure."""

@@ -172,7 +172,7 @@ class Runner:
         return records, tuple(shared), is_idle
 
     def _execute(self, join: SharedJoin, tables: Mapping[str, Any]) -> Any:
-        """Return the rows of a join. No instant matters: its conditions have none but those of its records."""
+        """Return the rows of a join. Its conditions compare instants of its records only, so no instant of the run matters."""
         plan = plan_of_join(join, {name: table.num_rows for name, table in tables.items()})
         return self._executor.rows(plan.expression, None, 0, join.by_table(tables))
 

@@ -113,8 +113,9 @@ class PeriodicWork:
         if failures := self._node.take_failures():
             queries = sorted(set(failures))[:_MOST_NAMED]
             self._telemetry.failure("matching", "cell.predicates_failed", f"{len(failures)} times", queries=queries)
-        if unreadable := self._node.take_unreadable():
+        if unreadable := self._node.tally.unreadable:
             detail = f"{len(unreadable)} times: {unreadable[0]}"
+            unreadable.clear()
             self._telemetry.failure("event-layer", "cell.image_unreadable", detail, cell=str(self._node.cell))
         self._node.subscriptions.expire(now_ms)
         trim_ms = self._layer_clock.agreed_ms

@@ -83,7 +83,7 @@ class MatchingNode:
         self.fresh_as_of_ms = 0
         self.tally = Tally()
         self._hashes = RecordHashes(cell, shape)
-        self._writes = RetainedWrites(self._hashes, limits, retention_ms=retention_ms)
+        self._writes = RetainedWrites(self._hashes, limits, self.tally, retention_ms=retention_ms)
         self._active = ActiveQueries()
         self._live = LiveRegistrations()
         self._predicates = Predicates()
@@ -213,12 +213,6 @@ class MatchingNode:
     def take_failures(self) -> list[str]:
         """Return the ids of queries whose predicates raised since the last call, once per failure; at most the last hundred."""
         return self._eviction.demand.take_failures()
-
-    def take_unreadable(self) -> list[str]:
-        """Return why writes that were kept unread could not be read, since the last call."""
-        errors = self._writes.unreadable.copy()
-        self._writes.unreadable.clear()
-        return errors
 
     def largest_tenants(self, *, most: int = 10) -> list[tuple[Tenant, float]]:
         """Return the tenants with the most bytes, each with the trials of its predicates per second. O(tenants)."""

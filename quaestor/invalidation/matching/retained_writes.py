@@ -13,6 +13,7 @@ from quaestor.event_layer.partitioning import record_key
 from quaestor.invalidation.matching.node_limits import NodeLimits
 from quaestor.invalidation.matching.record_hashes import RecordHashes
 from quaestor.invalidation.matching.retention import Record, Retained, Retention, Unread
+from quaestor.invalidation.matching.tally import Tally
 from quaestor.model import AfterImage, Version, WriteKind
 from quaestor.ttl.write_rates import WriteRates
 
@@ -27,15 +28,14 @@ class RetainedWrites:
     in_order: writes that came in cluster-time order.
     early: writes that came ahead of their turn; each comes again in order. Any of them may be missing.
     rates: write rates of the records. A write that is dropped unread is not counted.
-    unreadable: why writes that were kept unread could not be read; the reporter clears the list.
     """
 
-    __slots__ = ("_hashes", "early", "in_order", "rates", "unreadable")
+    __slots__ = ("_hashes", "_tally", "early", "in_order", "rates")
 
-    def __init__(self, hashes: RecordHashes, limits: NodeLimits, *, retention_ms: int) -> None:
+    def __init__(self, hashes: RecordHashes, limits: NodeLimits, tally: Tally, *, retention_ms: int) -> None:
         self._hashes = hashes
+        self._tally = tally
         self.rates = WriteRates()
-        self.unreadable: list[str] = []
         self.in_order = Retention(
             retention_ms=retention_ms,
             max_images=limits.max_images,
@@ -62,7 +62,7 @@ class RetainedWrites:
             image = decode_image(unread.payload)
             return image, *self._named(image)
         except (EventLayerError, BSONError) as error:
-            self.unreadable.append(str(error))
+            self._tally.unreadable.append(str(error))
             image = AfterImage(namespace=unread.namespace, kind=WriteKind.COLLECTION, version=unread.version)
             return image, Record(unread.namespace, b""), 0
 

@@ -16,6 +16,7 @@ class Tally:
     tried_last: predicates evaluated for the latest write.
     failed: predicates and comparisons that raised, and so invalidated their queries.
     failing: ids of these queries until the node takes them (bounded).
+    unreadable: why writes that were kept unread could not be read, until the cell takes them.
     evicted: registrations evicted for room.
     trial_rates: recent rate of trials of each predicate.
     """
@@ -26,4 +27,5 @@ class Tally:
     failed: int = 0
     evicted: int = 0
     failing: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     trial_rates: TrialRates = field(default_factory=TrialRates)
