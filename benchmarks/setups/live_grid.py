@@ -46,20 +46,24 @@ class Deployment:
         }  # fmt: skip
 
 
-def grid(folder: Path, deployment: Deployment) -> Server:
-    """Return `quaestor grid`, not started yet: one cell, one stage, and ingest as processes."""
+def grid(folder: Path, deployment: Deployment, shape: tuple[int, int] = (1, 1)) -> Server:
+    """Return `quaestor grid`, not started yet: cells, stages and ingest as processes.
+
+    shape: numbers of query partitions and of write partitions.
+    """
+    partitions = ["--query-partitions", str(shape[0]), "--write-partitions", str(shape[1])]
     server = Server(
-        "grid", [sys.executable, "-m", "quaestor.cli", "grid"], folder, 0, "",
+        "grid", [sys.executable, "-m", "quaestor.cli", "grid", *partitions], folder, 0, "",
         ready=lambda: "running" in server.log_tail(), environment=deployment.environment,
     )  # fmt: skip
     return server
 
 
 @contextmanager
-def running_grid(folder: Path, deployment: Deployment) -> Iterator[Server]:
+def running_grid(folder: Path, deployment: Deployment, shape: tuple[int, int] = (1, 1)) -> Iterator[Server]:
     """The grid, until the end of the block."""
     folder.mkdir(exist_ok=True)
-    server = grid(folder, deployment)
+    server = grid(folder, deployment, shape)
     server.launch()
     try:
         server.wait_ready(timeout_s=120)

@@ -13,6 +13,7 @@ from benchmarks import (
     live_long_polls,
     live_peers,
     live_restart,
+    live_scalability,
     live_selectors,
     live_sockets,
     realtime_fig6,
@@ -49,6 +50,28 @@ async def test_both_sides_of_figure_6_receive_each_insert(mongo_url: str, redis_
     """Each point has a latency for every insert, without a socket and through one."""
     result = await realtime_fig6.measured(mongo_url, redis_url, tmp_path, queries=[3], rates_hz=[50], writes=9)
     assert [(found["grid"]["count"], found["socket"]["count"]) for found in result["points"]] == [(9, 9)]
+
+
+async def test_the_largest_sustained_loads_are_found(
+    mongo_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each insert has a latency; the searches end at their limits, and the table has both loads at both shares."""
+    monkeypatch.setattr(live_scalability, "LEAST_QUERIES", 2)
+    monkeypatch.setattr(live_scalability, "FIXED_QUERIES", 2)
+    monkeypatch.setattr(live_scalability, "LEAST_HZ", 10)
+    monkeypatch.setattr(live_scalability, "FIXED_HZ", 10)
+    monkeypatch.setattr(live_scalability, "BOUND_MS", 60_000.0)
+    monkeypatch.setattr(live_scalability, "ACHIEVED", 0.0)
+    result = await live_scalability.measured(mongo_url, redis_url, tmp_path, shapes=[(1, 1)], seconds=1, limits=(4, 20))
+    shape = result["shapes"]["1x1"]
+    assert (shape["queries"], shape["writes_per_s"]) == (4, 20)
+    assert [(point["queries"], point["writes_per_s"]) for point in shape["table_3"]] == [
+        (3, 10),
+        (2, 16),
+        (3, 10),
+        (2, 13),
+    ]
+    assert all(point["latency"]["count"] == point["writes_per_s"] for point in shape["points"])
 
 
 async def test_all_clients_come_back_after_a_restart(mongo_url: str, redis_url: str, tmp_path: Path) -> None:
