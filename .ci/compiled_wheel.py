@@ -35,13 +35,15 @@ class CompiledWheel(BuildHookInterface[Any]):
         """Compile the modules, and add them to the wheel."""
         if not self._wanted or version == "editable":
             return
-        self._folder = Path(tempfile.mkdtemp(prefix="quaestor-compiled-"))
+        # A build that fails is not finalized: its folder goes with the process.
+        self._temporary = tempfile.TemporaryDirectory(prefix="quaestor-compiled-")
+        folder = Path(self._temporary.name)
         for module in self.config["modules"]:
-            copy = self._folder / module
+            copy = folder / module
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(self.root) / module, copy)
-        subprocess.run([sys.executable, __file__, *self.config["modules"]], cwd=self._folder, check=True)
-        library = self._folder / "library"
+        subprocess.run([sys.executable, __file__, *self.config["modules"]], cwd=folder, check=True)
+        library = folder / "library"
         build_data["pure_python"], build_data["infer_tag"] = False, True
         build_data["force_include"] |= {
             str(path): str(path.relative_to(library)) for path in library.rglob("*") if path.is_file()
@@ -50,7 +52,7 @@ class CompiledWheel(BuildHookInterface[Any]):
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the temporary files."""
         if self._wanted and version != "editable":
-            shutil.rmtree(self._folder)
+            self._temporary.cleanup()
 
     @property
     def _wanted(self) -> bool:
