@@ -185,11 +185,11 @@ async def test_a_cluster_with_too_few_slots_is_refused_in_a_sentence(
     mongo_url: str, redis_url: str, prefix: str, tmp_path: Path
 ) -> None:
     with standalone(tmp_path, 2, 2) as cluster, site(mongo_url, redis_url, prefix) as grid:
-        with command("--master", cluster.url, *SHAPE, "--ready-timeout", "75", *grid.where) as running:
+        with command("--master", cluster.url, *SHAPE, "--ready-timeout", "30", *grid.where) as running:
             status, output = running.ended()
         assert status == 2
         assert (
-            f"{cluster.url} granted 4 slots within 75 s, 2 cells, 2 stages and ingest need 5: add workers with free cores"
+            f"{cluster.url} granted 4 slots within 30 s, but 2 cells, 2 stages and ingest need 5: add workers with free cores"
         ) in output
         assert "Traceback" not in output
         await eventually(lambda: cluster.applications() == [])
