@@ -1,7 +1,7 @@
 """Scalability of live queries: figures 4 and 5 and table 3 of the paper on InvaliDB, with results that are followed.
 
-A real mongod, Valkey, and `quaestor grid` as processes, in grids of 1 x 1, 2 x 1 and 1 x 2 cells (query x write partitions). One
-process follows all queries. Each insert enters the result of one query. Latency counts from the acknowledgement of an insert
+A real mongod, Valkey, and `quaestor grid` as processes. The grids have 1 x 1, 2 x 1 and 1 x 2 cells (query x write partitions).
+One process follows all queries. Each insert enters the result of one query. Latency counts from the acknowledgement of an insert
 until its event is there.
 
 `queries`: the most followed queries at 300 writes/s (figure 4). `writes`: the most writes/s with 1,000 followed queries
