@@ -30,10 +30,12 @@ from benchmarks.bad_channels import measured
 from benchmarks.workloads.police import HATEFUL, Setup
 from quaestor.continuous.executors.choice import executor_of
 
-SUBSCRIBERS: Final = (5_000, 20_000)
-RATES: Final = (80, 320)
+SUBSCRIBERS: Final = (10_000, 60_000)
+RATES: Final = (80, 640)
 WORKERS: Final = (1, 2)
 WORKER_MB: Final = 1_024
+WARM_UP: Final = 1
+"""Runs of each setup that do not count, besides the first: the JVM still compiles."""
 NODES: Final = (1, 2, 4, 8, 16)
 PERIOD_S: Final = 30.0
 """Of the figures."""
@@ -115,7 +117,7 @@ def point_of(setup: Setup, workers: int, *, period_s: float, runs: int) -> Point
     """Measure one setup with so many workers."""
     executor = executor_of("spark", f"local-cluster[{workers},1,{WORKER_MB}]")
     try:
-        figures = measured(setup, executor, period_s=period_s, runs=runs)["runs"]
+        figures = measured(setup, executor, period_s=period_s, runs=WARM_UP + runs)["runs"][WARM_UP:]
     finally:
         executor.close()
     point = Point(
@@ -131,7 +133,7 @@ def point_of(setup: Setup, workers: int, *, period_s: float, runs: int) -> Point
 def main() -> None:
     """Read the arguments, measure, and calculate."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--period", type=float, default=8.0, help="seconds between the measured runs")
+    parser.add_argument("--period", type=float, default=5.0, help="seconds between the measured runs")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--keep", action="store_true", help="write the result to benchmarks/results")
     given = parser.parse_args()
