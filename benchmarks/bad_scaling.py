@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-import numpy as np
-
 from benchmarks import harness
 from benchmarks.bad_channels import measured
+from benchmarks.scalability.cell_model import constants
 from benchmarks.workloads.police import HATEFUL, Setup
 from quaestor.continuous.executors.choice import executor_of
 
@@ -83,12 +82,11 @@ class Model:
 
 def fitted(points: Sequence[Point]) -> Model:
     """Return the model with the least squares of relative deviations; constants below zero are zero."""
-    rows = np.array([[1.0, point.tweets, point.subscribers / point.workers] for point in points])
-    times = np.array([point.total_s for point in points])
-    (fixed, tweet, subscriber), *_ = np.linalg.lstsq(rows / times[:, None], np.ones(len(points)), rcond=None)
-    return Model(
-        fixed_s=max(0.0, float(fixed)), tweet_s=max(0.0, float(tweet)), subscriber_s=max(0.0, float(subscriber))
+    factors = [[1.0, point.tweets, point.subscribers / point.workers] for point in points]
+    fixed, tweet, subscriber = (
+        max(0.0, constant) for constant in constants(factors, [point.total_s for point in points])
     )
+    return Model(fixed_s=fixed, tweet_s=tweet, subscriber_s=subscriber)
 
 
 def calculated(model: Model) -> dict[str, Any]:

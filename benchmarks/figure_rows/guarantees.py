@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.figure_rows.results import Result, Row, count, result, share
+from benchmarks.figure_rows.results import Result, Row, count, result, share, spread
 
 
 def exactness() -> list[Row]:
@@ -58,11 +58,10 @@ def purges() -> list[Row]:
 
 
 def _purge_latency(load: Result) -> Row:
-    share, bare = load["adapters_share"], load["bare_purge"]
     return (
         f"a purge of {load['cache']} at 100 writes/s, from the adapter's call, p50 / p99",
-        f"{count(share['p50_ms'])} / {count(share['p99_ms'])} ms",
-        f"a bare PURGE: {count(bare['p50_ms'])} / {count(bare['p99_ms'])} ms; our p99 is "
+        spread(load["adapters_share"]),
+        f"a bare PURGE: {spread(load['bare_purge'])}; our p99 is "
         f"{count(load['adapters_share_p99_over_bare'])} times that (aim: 1.5)",
     )
 

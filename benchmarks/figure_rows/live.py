@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.figure_rows.results import Result, Row, count, result
-
-
-def _spread(of: Result) -> str:
-    return f"{count(of['p50_ms'])} / {count(of['p99_ms'])} ms"
+from benchmarks.figure_rows.results import Row, count, result, spread
 
 
 def sockets() -> list[Row]:
@@ -18,13 +14,13 @@ def sockets() -> list[Row]:
         (
             f"from the acknowledged write to a socket, p50 / p99: {measured['queries']:,} distinct live queries, one process, "
             f"{rates['achieved']:,} writes/s of {rates['asked']:,} asked",
-            _spread(measured["acknowledged_to_socket"]),
+            spread(measured["acknowledged_to_socket"]),
             f"aim: p99 10 ms at {rates['asked']:,} writes/s",
         ),
         (
             f"one write to {measured['sockets']:,} equal subscriptions, p50 / p99 of the time to the last socket",
-            f"{_spread(to_all['live'])}; {measured['deliveries_a_second']:,} deliveries/s",
-            f"bare uvicorn {_spread(to_all['bare'])}; aims: 250 ms, 50,000 deliveries/s",
+            f"{spread(to_all['live'])}; {measured['deliveries_a_second']:,} deliveries/s",
+            f"bare uvicorn {spread(to_all['bare'])}; aims: 250 ms, 50,000 deliveries/s",
         ),
         (
             f"memory of each of {measured['sockets']:,} idle sockets",
@@ -35,7 +31,7 @@ def sockets() -> list[Row]:
             f"from the write in its pipeline, p50: a socket above the bare grid, at its worst ({deep['queries']:,} queries, "
             f"{deep['writes_per_s']['asked']:,} writes/s)",
             f"{deep['above_grid_p50_ms']:.1f} ms",
-            f"the grid itself {_spread(deep['grid'])}; aim: 2 ms above it",
+            f"the grid itself {spread(deep['grid'])}; aim: 2 ms above it",
         ),
         (
             f"{restart['clients']:,} clients come back after a restart of the server; {restart['changed']:,} results changed "
@@ -45,8 +41,8 @@ def sockets() -> list[Row]:
         ),
         (
             f"from a revocation to its effect for {revocation['readers']} readers, p50 / p99",
-            f"record gone {_spread(revocation['record_removed'])}",
-            f"subscription ended {_spread(revocation['subscription_ended'])}; aim: p99 100 ms",
+            f"record gone {spread(revocation['record_removed'])}",
+            f"subscription ended {spread(revocation['subscription_ended'])}; aim: p99 100 ms",
         ),
     ]
 
@@ -60,13 +56,13 @@ def followed() -> list[Row]:
     return [
         (
             f"one GET with {followers['followers']:,} followers (SSE), from the acknowledged write to a follower, p50 / p99",
-            _spread(followers["acknowledged_to_follower"]),
-            f"a bare app that sends the same bytes {_spread(followers['bare'])}; aim: p50 4 ms",
+            spread(followers["acknowledged_to_follower"]),
+            f"a bare app that sends the same bytes {spread(followers['bare'])}; aim: p50 4 ms",
         ),
         (
             f"{polls['pollers']:,} long polls of one query behind Varnish, {polls['changes']} changes",
             f"{polls['requests_a_change']['most']} request to the origin for each change",
-            f"the last poller has the change after {_spread(polls['to_last'])} (p50 / p99)",
+            f"the last poller has the change after {spread(polls['to_last'])} (p50 / p99)",
         ),
         (
             f"{selectors['selectors']:,} selectors on one collection, mongod's CPU time for each write",
@@ -76,9 +72,9 @@ def followed() -> list[Row]:
         ),
         (
             f"{peers['clients']} clients with {peers['selectors']} queries at {peers['rate_hz']} writes/s, p50 / p99",
-            f"{_spread(kinds['live'])}; for each write the app needs {cpu['live']['app']:.1f} ms of CPU time, mongod "
+            f"{spread(kinds['live'])}; for each write the app needs {cpu['live']['app']:.1f} ms of CPU time, mongod "
             f"{cpu['live']['mongod']:.1f} ms",
-            f"a `watch()` for each client {_spread(kinds['watch'])}; app {cpu['watch']['app']:.1f} ms, mongod "
-            f"{cpu['watch']['mongod']:.1f} ms. Polling each second {_spread(kinds['polling'])}",
+            f"a `watch()` for each client {spread(kinds['watch'])}; app {cpu['watch']['app']:.1f} ms, mongod "
+            f"{cpu['watch']['mongod']:.1f} ms. Polling each second {spread(kinds['polling'])}",
         ),
     ]

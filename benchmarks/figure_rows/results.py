@@ -42,6 +42,11 @@ def count(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def spread(of: Result) -> str:
+    """Median and 99th percentile of latencies."""
+    return f"{count(of['p50_ms'])} / {count(of['p99_ms'])} ms"
+
+
 def share(value: float) -> str:
     """A share in percent."""
     return f"{100 * value:.0f} %"

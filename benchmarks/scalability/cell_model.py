@@ -78,7 +78,12 @@ def cell_points(measured: Sequence[Mapping[str, Any]]) -> list[CellPoint]:
 
 def fitted(points: Sequence[CellPoint]) -> CellModel:
     """The model with the least squares of relative deviations: a cell of a large grid has little to do, and counts as much."""
-    rows = np.array([[1.0, point.tried] for point in points])
-    costs = np.array([point.us for point in points])
-    (read, tried), *_ = np.linalg.lstsq(rows / costs[:, None], np.ones(len(points)), rcond=None)
-    return CellModel(read_us=float(read), tried_us=float(tried))
+    read, tried = constants([[1.0, point.tried] for point in points], [point.us for point in points])
+    return CellModel(read_us=read, tried_us=tried)
+
+
+def constants(factors: Sequence[Sequence[float]], costs: Sequence[float]) -> list[float]:
+    """The constant of each factor, with the least squares of relative deviations from the costs."""
+    measured = np.array(costs)
+    solved, *_ = np.linalg.lstsq(np.array(factors) / measured[:, None], np.ones(len(measured)), rcond=None)
+    return [float(constant) for constant in solved]

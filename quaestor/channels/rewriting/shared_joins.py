@@ -61,14 +61,14 @@ def shared_joins(tree: exp.Query, relations: Iterable[Relation]) -> tuple[Shared
     the new records, not the datasets.
     """
     known = {relation.name: relation for relation in relations}
-    selects = arms(with_bounds(tree.copy())) if is_flat(tree) else []
+    selects = arms(with_bounds(tree)) if is_flat(tree) else []
     joins = (_join(number, select, known) for number, select in enumerate(selects))
     return tuple(join for join in joins if join is not None)
 
 
 def with_joins(tree: exp.Query, joins: Iterable[SharedJoin]) -> exp.Query:
     """Return a body in which these joins are relations."""
-    bounded = with_bounds(tree.copy())
+    bounded = with_bounds(tree)
     selects = arms(bounded)
     for join in joins:
         _replace(selects[join.arm], join)

@@ -154,19 +154,13 @@ class Relations:
         return self._once(key, due, lambda: self._read(relation, seen, previous))
 
     def joined(
-        self,
-        join: SharedJoin,
-        records: Mapping[str, Records],
-        due: int | None,
-        execute: Callable[[SharedJoin, Mapping[str, Any]], Any],
+        self, join: SharedJoin, records: Mapping[str, Records], due: int | None, execute: Callable[[], Any]
     ) -> tuple[Records, bool]:
         """Return the records of a join, and whether another channel has executed the join already.
 
         records: of each relation; other records of equal relations make another join.
         """
-        tables = {name: entry.rows for name, entry in records.items()}
-        key = (join.key, *(records[name] for name in join.relations))
-        return self._once(key, due, lambda: execute(join, tables))
+        return self._once((join.key, *(records[name] for name in join.relations)), due, execute)
 
     def _once(self, key: Any, due: int | None, reader: Callable[[], Any]) -> tuple[Records, bool]:
         """Return records that are read once for all channels of the newest instant, and whether another channel read them."""

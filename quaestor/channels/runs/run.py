@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from quaestor.channels.datasets import Dataset
@@ -117,7 +118,7 @@ class Runner:
             watch.end("subscriptions")
             executed = [join for join in channel.joins if join.key in joins]
             for join in executed:
-                joined, is_shared = self._relations.joined(join, records, due, self._execute)
+                joined, is_shared = self._relations.joined(join, records, due, partial(self._execute, join, tables))
                 tables[join.name] = joined.rows
                 shared += (join.title,) if is_shared else ()
             plan = channel.plan({name: table.num_rows for name, table in tables.items()}, executed)
