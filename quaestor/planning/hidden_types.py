@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from quaestor.query.ast import Conjunction, Disjunction, Negation, Node, Predicate
+from quaestor.query.ast import Node, predicates_of
 from quaestor.query.bson_types import BSON_TYPES
 
 _BY_NAME: Final = frozenset({"undefined", "dbPointer", "symbol"})
@@ -19,7 +19,7 @@ _BY_CODE: Final[Mapping[int, str]] = {BSON_TYPES[name]: name for name in _BY_NAM
 def hidden_type(root: Node) -> str | None:
     """Return the name of a hidden type in a filter: in `$type`, inside a `$jsonSchema`, or in an `$expr` that tests types and
     names one. None: there is none. O(size)."""
-    for predicate in _predicates(root):
+    for predicate in predicates_of(root):
         match predicate.operator:
             case "$type":
                 type_name = next((_BY_CODE[code] for code in predicate.operand if code in _BY_CODE), None)
@@ -34,20 +34,6 @@ def hidden_type(root: Node) -> str | None:
         if type_name is not None:
             return type_name
     return None
-
-
-def _predicates(root: Node) -> Iterator[Predicate]:
-    nodes = [root]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, Conjunction | Disjunction):
-            nodes.extend(node.members)
-        elif isinstance(node, Negation):
-            nodes.append(node.member)
-        elif isinstance(node, Predicate):
-            yield node
-            if node.operator == "$elemMatch":
-                nodes.append(node.operand)
 
 
 def _members(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

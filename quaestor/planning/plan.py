@@ -38,7 +38,7 @@ from quaestor.planning.relevant_fields import (
 )
 from quaestor.query.aggregation import projects, shows
 from quaestor.query.allowance import one_query
-from quaestor.query.ast import Node
+from quaestor.query.ast import Node, predicates_of
 from quaestor.query.compiled import CompiledQuery, compile_query
 from quaestor.query.geo.near import near_of
 from quaestor.query.ranking import rank_key
@@ -46,6 +46,8 @@ from quaestor.query.sorting import parse_sort
 from quaestor.query.text.operator import search_of, with_text_index
 
 _BY_SCORE: Final = {"$meta": "textScore"}
+_RANKING: Final = frozenset({"$near", "$text"})
+"""Operators that may order a result."""
 TO_LEADING_MATCH: Final = "pipeline: widened to its leading $match"
 TO_COLLECTION: Final = "pipeline without a leading $match: widened to the collection"
 HINTED: Final = "hint: a sparse or partial index would leave records out"
@@ -156,7 +158,8 @@ def plan_query(query: Query) -> QueryPlan:
     at_most = None if root is None else most_by_id(access)
     if at_most == 1 and query.operation is Operation.FIND and not query.skip and not by_score:
         query = replace(query, sort=())  # a single record comes first in any order
-    ordering = () if root is None else _ordering(query, root, by_score=by_score)
+    ranked = root is not None and any(predicate.operator in _RANKING for predicate in predicates_of(root))
+    ordering = () if root is None else _ordering(query, root if ranked else None, by_score=by_score)
     window = _window(query, ranked=bool(ordering), at_most=at_most)
     whole = root is None or hinted  # any field may decide which records a partial index holds
     fields = ALL if root is None or whole else _fields(query, shape, root)
@@ -179,7 +182,7 @@ def plan_query(query: Query) -> QueryPlan:
         )
     )
     found_by: Fields | None = None
-    if root is None or hinted or foreign or near_of(root) is not None or search_of(root) is not None:
+    if root is None or hinted or foreign or ranked:
         found_by = ALL
     elif order_shows or result is Result.VALUES or (collated and result is not Result.COUNT and at_most != 1):
         found_by = placing if result is Result.RECORDS else fields
@@ -310,11 +313,16 @@ def _visible(query: Query, shape: PipelineShape | None, fields: Fields, *, order
     return fields_of_pipeline(shape.rest, compile_query({}).root)
 
 
-def _ordering(query: Query, root: Node, *, by_score: bool) -> tuple[str, ...]:
-    """Return the paths that decide a record's place in the result; empty without an order, or for one by the whole record."""
+def _ordering(query: Query, ranking: Node | None, *, by_score: bool) -> tuple[str, ...]:
+    """Return the paths that decide a record's place in the result; empty without an order, or for one by the whole record.
+
+    ranking: the filter, if `$near` or `$text` in it may order the result.
+    """
     if query.sort:
         return tuple(path for path, _ in query.sort)
-    near, search = near_of(root), search_of(root)
+    if ranking is None:
+        return ()
+    near, search = near_of(ranking), search_of(ranking)
     if near is not None:
         return (near.path,)
     return () if search is None or not by_score else tuple(sorted(searched_paths(search.index) or ()))

@@ -22,7 +22,9 @@ _LARGEST: Final = 2_048
 """Largest query in bytes whose plan is kept; a plan takes a few times as much."""
 _known: dict[bytes, QueryPlan] = {}
 _MOST_SHAPES: Final = 256
-_shapes: dict[Hashable, PlanTemplate | None] = {}
+_NEVER_SEEN: Final = object()
+_SEEN_ONCE: Final = object()
+_shapes: dict[Hashable, PlanTemplate | object | None] = {}
 """Templates by shape; None: every query of the shape is planned in full."""
 _MOST_LATEST: Final = 256
 _latest: dict[int, tuple[Query, QueryPlan]] = {}
@@ -34,7 +36,7 @@ def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
 
     O(size of the query), little for a repeated query.
 
-    keep: whether a plan that is made now is remembered.
+    keep: whether a plan that is made now is remembered. The template of its shape is remembered in either case.
     """
     latest = _latest.get(id(query))
     if latest is not None and latest[0] is query:
@@ -55,7 +57,7 @@ def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
         return plan_query(query)
     plan = _known.get(name)
     if plan is None:
-        plan = plan_query(query) if len(name) > _LARGEST else _by_shape(query, keep=keep)
+        plan = plan_query(query) if len(name) > _LARGEST else _by_shape(query)
         if keep and len(name) <= _LARGEST:
             if len(_known) >= _MOST:
                 _known.clear()
@@ -67,17 +69,22 @@ def plan_of(query: Query, *, keep: bool = True) -> QueryPlan:
     return plan
 
 
-def _by_shape(query: Query, *, keep: bool) -> QueryPlan:
-    """Return the plan of a query, from another plan of its shape if there is one."""
+def _by_shape(query: Query) -> QueryPlan:
+    """Return the plan of a query, from another plan of its shape if there is one.
+
+    The second query of a shape makes the template: many shapes never come again.
+    """
     shape = shape_of(query)
     if shape is None:
         return plan_query(query)
-    template = _shapes.get(shape)
-    if template is not None:
+    template = _shapes.get(shape, _NEVER_SEEN)
+    if isinstance(template, PlanTemplate):
         return template.filled(query)
     plan = plan_query(query)
-    if keep and shape not in _shapes:
+    if template is _NEVER_SEEN:
         if len(_shapes) >= _MOST_SHAPES:
             _shapes.clear()
+        _shapes[shape] = _SEEN_ONCE
+    elif template is _SEEN_ONCE:
         _shapes[shape] = PlanTemplate.of(query, plan)
     return plan

@@ -62,3 +62,19 @@ class Constant:
 
 
 Node = Predicate | Conjunction | Disjunction | Negation | Constant
+
+
+def predicates_of(root: Node) -> list[Predicate]:
+    """Return the predicates of a filter, at any depth. O(size)."""
+    predicates: list[Predicate] = []
+    nodes: list[Node] = [root]
+    for node in nodes:
+        if isinstance(node, Predicate):
+            predicates.append(node)
+            if node.operator == "$elemMatch":
+                nodes.append(node.operand)
+        elif isinstance(node, Negation):
+            nodes.append(node.member)
+        elif not isinstance(node, Constant):
+            nodes.extend(node.members)
+    return predicates

@@ -11,7 +11,7 @@ from bson.errors import BSONError
 
 from quaestor.errors import UnsupportedQueryError
 from quaestor.query.allowance import counts_expressions, one_query
-from quaestor.query.ast import Node
+from quaestor.query.ast import Node, predicates_of
 from quaestor.query.compile import compile_node
 from quaestor.query.encoding import OPTIONS
 from quaestor.query.geo.near import near_of, require_one
@@ -58,10 +58,15 @@ def compile_query(source: Mapping[str, Any], text_index: TextIndex | None = None
         return known
     try:
         with one_query():
-            parsed = bind(parse(source), text_index)
-            require_one(parsed)
+            parsed = parse(source)
+            operators = {predicate.operator for predicate in predicates_of(parsed)}
+            if "$text" in operators:
+                parsed = bind(parsed, text_index)
+            if "$near" in operators:
+                require_one(parsed)
             root, identity = normalise_and_identify(parsed)
-            near_of(root)
+            if "$near" in operators:
+                near_of(root)
             compiled = CompiledQuery(compile_node(root), root, identity)
             is_free = not counts_expressions()
     except RecursionError as error:

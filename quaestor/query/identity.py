@@ -27,21 +27,22 @@ _KINDS: Final[dict[type, bytes]] = {Conjunction: b"&", Disjunction: b"|", Negati
 
 def identity(node: Node) -> bytes:
     """Return a digest of the tree's meaning, 16 bytes, the same in every process. The node must be normalised."""
-    return digest(_encode(node))
+    return digest(encode(node))
 
 
 def digest(encoding: bytes) -> bytes:
     return hashlib.blake2b(encoding, digest_size=DIGEST_BYTES).digest()
 
 
-def _encode(node: Node) -> bytes:
+def encode(node: Node) -> bytes:
+    """Return the encoding of a normalised node."""
     match node:
         case Predicate():
-            return encode_predicate(node, _encode(node.operand) if node.operator == "$elemMatch" else None)
+            return encode_predicate(node, encode(node.operand) if node.operator == "$elemMatch" else None)
         case Negation():
-            return encode_members(Negation, (_encode(node.member),))
+            return encode_members(Negation, (encode(node.member),))
         case Conjunction() | Disjunction():
-            return encode_members(type(node), [_encode(member) for member in node.members])
+            return encode_members(type(node), [encode(member) for member in node.members])
         case Constant():
             return encode_constant(node.value)
 
