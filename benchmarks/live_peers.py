@@ -3,8 +3,7 @@
 A real mongod; each peer is an application under uvicorn of its own, one after the other in one run. Each client follows one of
 a few selectors, so that each write goes to several clients. Figures of each peer: milliseconds from an insert's acknowledgement
 until a client has the record, and processor time of application and mongod a write. Where a result is polled, a later record
-can overtake an earlier one in one answer. Socket.IO takes part if python-socketio is installed; its environment needs one
-change stream, and gives no first result, no resume, and no windows.
+can overtake an earlier one in one answer. Socket.IO needs one change stream, and gives no first result, no resume and no windows.
 Run: python -m benchmarks.live_peers [--clients 200] [--writes 300] [--no-save] (2 minutes)
 """
 
@@ -20,7 +19,6 @@ import pymongo
 
 from benchmarks import harness
 from benchmarks.realtime_fig6 import LONGEST_S, NotingSocket, noting
-from benchmarks.setups import live_peers
 from benchmarks.setups.live_clients import closed, most_open_files, opened, subscription
 from benchmarks.setups.live_grid import Child, Deployment, paced_inserts
 from quaestor.testing import servers
@@ -34,6 +32,7 @@ PEERS: Final = {
     "live": "benchmarks.setups.live_endpoint:create_live",
     "watch": "benchmarks.setups.live_peers:create_watch",
     "polling": "benchmarks.setups.live_peers:create_polling",
+    "socket.io": "benchmarks.setups.live_peers:create_socket_io",
 }
 
 
@@ -45,10 +44,10 @@ async def of_peer(app: str, mongod: Server, writer: Child, clients: int, writes:
         sockets: list[NotingSocket] = []
         for number in range(clients):
             k = number % SELECTORS
-            first, path = subscription({"k": k}), "/live"
+            first, path, answer = subscription({"k": k}), "/live", b""
             if app.endswith("socket_io"):
-                first, path = "40" + json.dumps({"k": k}), SOCKET_IO_PATH
-            sockets += await opened(server.port, [first], kind=noting(arrived[number]), path=path)
+                first, path, answer = "40" + json.dumps({"k": k}), SOCKET_IO_PATH, b'40{"sid"'
+            sockets += await opened(server.port, [first], kind=noting(arrived[number], answer), path=path)
         ran_s = {"app": harness.processor_s(server.pid), "mongod": harness.processor_s(mongod.pid)}
         acknowledged_s, _ = await writer.ask((SELECTORS, writes, RATE_HZ))
         wanted = [range(number % SELECTORS, writes, SELECTORS) for number in range(clients)]
@@ -71,13 +70,12 @@ async def of_peer(app: str, mongod: Server, writer: Child, clients: int, writes:
 
 async def measured(mongod: Server, clients: int, writes: int) -> dict[str, Any]:
     """Figures of all peers, one after the other."""
-    peers = PEERS | ({"socket.io": "benchmarks.setups.live_peers:create_socket_io"} if live_peers.HAS_SOCKET_IO else {})
     found: dict[str, Any] = {}
     deployment = Deployment(mongo_url=mongod.url, redis_url="", name=DATABASE)
     writer = Child(paced_inserts, deployment)
     try:
         with pymongo.MongoClient[dict[str, Any]](mongod.url) as client:
-            for name, app in peers.items():
+            for name, app in PEERS.items():
                 client.drop_database(DATABASE)
                 client[DATABASE].items.create_index([("k", 1), ("n", -1)])
                 found[name] = await of_peer(app, mongod, writer, clients, writes)

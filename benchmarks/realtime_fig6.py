@@ -45,9 +45,12 @@ class NotingSocket(RawSocket):
             self.arrived.setdefault(int(match[1]), time.perf_counter())
 
 
-def noting(arrived: dict[int, float]) -> type[NotingSocket]:
-    """Return the class of sockets that note into one dictionary."""
-    return type("_NotingSocket", (NotingSocket,), {"arrived": arrived})
+def noting(arrived: dict[int, float], answer: bytes = b"") -> type[NotingSocket]:
+    """Return the class of sockets that note into one dictionary.
+
+    answer: see RawSocket.
+    """
+    return type("_NotingSocket", (NotingSocket,), {"arrived": arrived, "answer": answer})
 
 
 async def of_grid(reader: Child, writer: Child, load: tuple[int, int, int]) -> tuple[list[float], float]:

@@ -51,7 +51,7 @@ def followed() -> list[Row]:
     """Return the rows of followed GETs, long polls and the load of the database."""
     followers, polls = result("live_followers"), result("live_long_polls")
     selectors, peers = result("live_selectors"), result("live_peers")
-    kinds = {name: peers["peers"][name]["acknowledged_to_client"] for name in ("live", "watch", "polling")}
+    kinds = {name: peers["peers"][name]["acknowledged_to_client"] for name in ("live", "watch", "polling", "socket.io")}
     cpu = {name: peers["peers"][name]["cpu_ms_a_write"] for name in kinds}
     return [
         (
@@ -75,6 +75,7 @@ def followed() -> list[Row]:
             f"{spread(kinds['live'])}; for each write the app needs {cpu['live']['app']:.1f} ms of CPU time, mongod "
             f"{cpu['live']['mongod']:.1f} ms",
             f"a `watch()` for each client {spread(kinds['watch'])}; app {cpu['watch']['app']:.1f} ms, mongod "
-            f"{cpu['watch']['mongod']:.1f} ms. Polling each second {spread(kinds['polling'])}",
+            f"{cpu['watch']['mongod']:.1f} ms. Polling each second {spread(kinds['polling'])}. "
+            f"Socket.IO broadcast by hand {spread(kinds['socket.io'])}; app {cpu['socket.io']['app']:.1f} ms",
         ),
     ]

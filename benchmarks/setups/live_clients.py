@@ -80,8 +80,11 @@ async def opened_streams(port: int, path: str, count: int) -> list[Stream]:
 class RawSocket(asyncio.Protocol):
     """A WebSocket that is read byte by byte: counts what arrives.
 
+    answer: part of the message that answers the first one.
     arrived_s: when the newest bytes came.
     """
+
+    answer = b""
 
     def __init__(self, port: int, first: str, path: str = "/live") -> None:
         self.opened = asyncio.get_running_loop().create_future()
@@ -113,7 +116,7 @@ class RawSocket(asyncio.Protocol):
             self.opened.set_result(None)
             assert self.transport is not None
             self.transport.write(_frame(self._first))
-        elif not self.answered.done():
+        elif not self.answered.done() and self.answer in data:
             self.answered.set_result(None)
 
     def _answered_pings(self, data: bytes) -> bytes:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from importlib.util import find_spec
 from typing import Any
 
+import socketio
 from pymongo import AsyncMongoClient
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 POLL_S = 1.0
-HAS_SOCKET_IO = find_spec("socketio") is not None
-"""python-socketio is no part of the project's environment: `pip install python-socketio` adds this peer."""
 
 
 def _items() -> Any:
@@ -79,12 +77,13 @@ def create_polling() -> Starlette:
 
 def create_socket_io() -> Any:
     """One change stream, whose records go to a Socket.IO room for each value of `k`. A client names its room on connecting."""
-    import socketio
-
     server = socketio.AsyncServer(async_mode="asgi", cors_allowed_origins="*")
+
+    is_following = asyncio.Event()
 
     async def follow() -> None:
         async with await _items().watch(full_document="updateLookup") as stream:
+            is_following.set()
             async for change in stream:
                 record = change["fullDocument"]
                 await server.emit("match", json.loads(json.dumps(record, default=str)), room=f"k{record['k']}")
@@ -95,6 +94,7 @@ def create_socket_io() -> Any:
     async def connect(sid: str, environ: dict[str, Any], auth: dict[str, Any]) -> None:
         if not tasks:
             tasks.append(asyncio.ensure_future(follow()))
+        await is_following.wait()
         await server.enter_room(sid, f"k{auth['k']}")
 
     return socketio.ASGIApp(server)
