@@ -75,6 +75,17 @@ def test_too_many_alternatives_are_refused_with_their_number() -> None:
         compile_query(f"SELECT id FROM m WHERE {clauses}", CATALOGUE)
 
 
+def test_a_short_text_whose_plan_would_be_huge_is_refused() -> None:
+    """Each alternative excludes the results of the others, so the text grows with the square of their number: here to 2 MB."""
+    text = """(SELECT x1.id FROM v x1
+        WHERE COALESCE(x1.a + INTERVAL 3 MICROSECOND > now() + INTERVAL 4 MICROSECOND, x1.a IS NULL))
+        INTERSECT (SELECT x3.id FROM m x2, m x3
+        WHERE CASE WHEN now() BETWEEN x3.a AND x2.a THEN now() - x3.ts > INTERVAL 1 MICROSECOND
+        ELSE now() - (x3.b - INTERVAL 2 MICROSECOND) <> INTERVAL -4 MICROSECOND END)"""
+    with pytest.raises(QueryRefusedError, match=r"alternatives.* have [0-9,]+ conditions, more than 5,000"):
+        compile_query(text, CATALOGUE)
+
+
 def test_the_date_of_current_time_is_its_day() -> None:
     """A cast to DATE and CURRENT_DATE give the same query."""
     texts = {

@@ -98,8 +98,9 @@ def _renamed(plan: exp.Query) -> exp.Query:
     sources = [node for node in plan.dfs() if isinstance(node, exp.TableAlias) and node.this is not None]
     for source in sources:
         names.setdefault(source.name, f"t{len(names)}")
+    in_columns = {column.table for column in plan.find_all(exp.Column)}
     for table in list(plan.find_all(exp.Table)):
-        if not table.alias and isinstance(table.parent, exp.From | exp.Join) and _columns_name(plan, table.name):
+        if not table.alias and isinstance(table.parent, exp.From | exp.Join) and table.name in in_columns:
             names.setdefault(table.name, f"t{len(names)}")
             table.set("alias", exp.TableAlias(this=exp.to_identifier(names[table.name])))
     for source in sources:
@@ -108,10 +109,6 @@ def _renamed(plan: exp.Query) -> exp.Query:
         if column.table:
             column.set("table", exp.to_identifier(names[column.table]))
     return plan
-
-
-def _columns_name(plan: exp.Query, table: str) -> bool:
-    return any(column.table == table for column in plan.find_all(exp.Column))
 
 
 def _sorted(plan: exp.Query) -> exp.Query:
