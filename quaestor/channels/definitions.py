@@ -215,6 +215,7 @@ class Definitions:
             every_instant=statement.every_instant,
             start=statement.start,
             grouped=statement.grouped,
+            priority=statement.priority,
         )
 
     def _check(self, now: Snapshot, added: Definition) -> None:

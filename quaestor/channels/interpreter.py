@@ -260,7 +260,8 @@ class Interpreter:
         def change(definition: Definition) -> Definition:
             channel = definition.statement
             assert isinstance(channel, CreateChannel)
-            return replace(definition, text=written(replace(channel, period_us=statement.period_us)))
+            changed = {"period_us": statement.period_us} if statement.period_us else {"priority": statement.priority}
+            return replace(definition, text=written(replace(channel, **changed)))
 
         self._parts.definitions.change(Kind.CHANNEL, statement.channel, change)
         return Answer(f"altered channel {statement.channel}")

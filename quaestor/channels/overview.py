@@ -101,6 +101,7 @@ class ChannelsOverview:
             "push": statement.push,
             "state": definition.state.value,
             "period_s": statement.period_us / _SECOND,
+            "priority": statement.priority.value,
             "dead_letters": dead_letters,
         }
         try:

@@ -7,6 +7,7 @@ the others change nothing.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from quaestor.channels.rewriting.compilation import CompiledChannel, compile_channel
 from quaestor.channels.rewriting.definition import ChannelDefinition
 from quaestor.channels.rewriting.shared_joins import asked_by_several
+from quaestor.channels.run_queue import RESISTANCE, Cost, RunQueue, Turn
 from quaestor.channels.runs.history import RunReport, keep
 from quaestor.channels.runs.queries import shapes
 from quaestor.channels.runs.relations import Relations
@@ -31,8 +33,11 @@ from quaestor.errors import QuaestorError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.tables.catalogue import Catalogue
 
-MOST_AT_ONCE: Final = 64
-"""Channels that run at the same time, each in a thread of its own."""
+MOST_AT_ONCE: Final = max(4, 2 * (os.cpu_count() or 1))
+"""Runs that begin side by side. Slow ones run beside them."""
+_MOST_THREADS: Final = 64
+"""Most runs at the same time, slow ones included, each in a thread of its own."""
+_MOST_NAMED: Final = 10
 _SECOND: Final = 1_000_000
 
 
@@ -77,6 +82,7 @@ class _Hosted:
     definition: ChannelDefinition
     runner: Runner
     executor: Executor
+    cost: Cost
     compiled: CompiledChannel | None = None
     outcome: RunOutcome | None = None
 
@@ -92,20 +98,23 @@ class ChannelService:
     """Runs of all channels.
 
     look_s: seconds between two looks at the definitions.
+    at_once: most runs at once that are not slow, see RunQueue.
 
     A run that takes longer than its period skips the missed instants, and its channel goes on: the next run covers everything
-    since. Nothing stops a channel but its owner.
+    since. Nothing stops a channel but its owner. While runs begin late, periods are stretched, those of low priority first.
     """
 
-    def __init__(self, parts: ChannelParts, *, look_s: float = 1.0) -> None:
+    def __init__(self, parts: ChannelParts, *, look_s: float = 1.0, at_once: int = MOST_AT_ONCE) -> None:
         self._parts = parts
         self._look_s = look_s
         self._schedule = Schedule()
+        self._queue = RunQueue(at_once)
         self._relations = Relations(parts.catalogue)
         self._hosted: dict[str, _Hosted] = {}
         self._delivering: set[str] = set()
         self._announcements = Announcements(parts.published, self._not_announced)
-        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="channel")
+        self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="channel")
+        self._stretch = 1
 
     async def keep_running(self) -> None:
         """Run channels until cancelled. A slow channel or broker delays no other."""
@@ -131,16 +140,29 @@ class ChannelService:
         else:
             await self._take_up(definitions)
         await self._announcements.report()
-        metrics, now = self._parts.telemetry.channels, self._now()
+        now = self._now()
         together: dict[int, list[_Hosted]] = {}
         for due in self._schedule.take(now):
             together.setdefault(due.at, []).extend(self._hosted[name] for name in due.names)
+        runs: list[tuple[Turn, _Hosted, _Occasion]] = []
         for at, channels in together.items():
-            metrics.lag_s.set(max(0, now - at) / _SECOND if at else 0)
             joins = asked_by_several(channel.compiled.joins for channel in channels if channel.compiled is not None)
             for channel in channels:
-                tasks.create_task(self._run(channel, _Occasion(at, joins), tasks))
-        metrics.stretch.set(self._schedule.factor)
+                turn = Turn(channel.definition.priority, at + int(channel.cost.length_s * _SECOND))
+                runs.append((turn, channel, _Occasion(at, joins)))
+        for turn, channel, occasion in sorted(runs, key=lambda run: run[0].order):
+            tasks.create_task(self._run(channel, turn, occasion, tasks))
+        self._report_stretch()
+
+    def _report_stretch(self) -> None:
+        """Report the factor of periods, and a growing one as a failure: runs begin later than their channels ask for."""
+        factor = self._schedule.factor
+        self._parts.telemetry.channels.stretch.set(factor)
+        if factor > self._stretch:
+            stretched = [name for name in self._hosted if self._schedule.factor_of(name) > 1]
+            detail = f"runs begin late: periods of {len(stretched)} channels are stretched up to {factor} times"
+            self._parts.telemetry.failure("channels", "channels.stretched", detail, channels=stretched[:_MOST_NAMED])
+        self._stretch = factor
 
     def status(self) -> list[dict[str, Any]]:
         """Return the state of each channel in this process: its next run, lateness, newest outcome and choices."""
@@ -151,6 +173,8 @@ class ChannelService:
                 "running": entry.running,
                 "errors": entry.errors,
                 "late_s": entry.late / _SECOND,
+                "priority": self._hosted[entry.name].definition.priority.value,
+                "stretch": self._schedule.factor_of(entry.name),
                 **_described(self._hosted[entry.name].outcome),
             }
             for entry in self._schedule.entries()
@@ -180,10 +204,12 @@ class ChannelService:
             if known is None:
                 executor = self._parts.executor_of(name)
                 runner = Runner(self._parts.catalogue, executor, relations=self._relations)
-                self._hosted[name] = _Hosted(definition=definition, runner=runner, executor=executor)
+                cost = Cost(_period_s(definition))
+                self._hosted[name] = _Hosted(definition=definition, runner=runner, executor=executor, cost=cost)
                 self._announcements.add(name)  # the process before may have ended between publication and announcement
             else:
                 known.definition, known.compiled = definition, None
+                known.cost.period_s = _period_s(definition)
             await self._put(definition)
         self._parts.telemetry.channels.channels.set(len(present))
 
@@ -195,13 +221,19 @@ class ChannelService:
             last = None  # the run reports the failure
         now = self._now()
         due = every.next(now) if last is None else max(now, every.next(last))
-        self._schedule.put(definition.name, every, definition.name, due=due)
+        resistance = RESISTANCE[definition.priority]
+        self._schedule.put(definition.name, every, definition.name, due=due, resistance=resistance)
 
-    async def _run(self, channel: _Hosted, occasion: _Occasion, tasks: asyncio.TaskGroup) -> None:
-        """Run a channel once. Raises nothing that a channel can cause."""
-        metrics, name, began_s = self._parts.telemetry.channels, channel.definition.name, time.monotonic()
+    async def _run(self, channel: _Hosted, turn: Turn, occasion: _Occasion, tasks: asyncio.TaskGroup) -> None:
+        """Run a channel once, when it is its turn. Raises nothing that a channel can cause."""
+        metrics, name = self._parts.telemetry.channels, channel.definition.name
+        began_s = time.monotonic()
         try:
-            outcome = await self._in_thread(lambda: self._run_in_thread(channel, occasion))
+            async with self._queue.place(turn, channel.cost):
+                self._schedule.began(name, self._now())
+                metrics.lag_s.set(max(0, self._now() - occasion.due) / _SECOND if occasion.due else 0)
+                began_s = time.monotonic()
+                outcome = await self._in_thread(lambda: self._run_in_thread(channel, occasion))
         except Exception as error:  # a channel must not end the others, whatever an engine raises
             await self._keep(channel, began_s, None, str(error))
             metrics.runs.labels("failed").inc()
@@ -211,6 +243,7 @@ class ChannelService:
             return
         channel.outcome = outcome
         report = await self._keep(channel, began_s, outcome)
+        channel.cost.note(report.took_s)
         metrics.runs.labels(report.outcome).inc()
         metrics.rows.inc(outcome.rows)
         metrics.run_s.observe(report.took_s)
@@ -240,12 +273,11 @@ class ChannelService:
     async def _keep(self, channel: _Hosted, began_s: float, outcome: RunOutcome | None, error: str = "") -> RunReport:
         """Keep the report of a run for operators, and return it. outcome: None: the run failed."""
         took_s = time.monotonic() - began_s
-        every = period(channel.definition.period)
         report = RunReport(
             run=self._now() if outcome is None else outcome.run,
             outcome="failed" if outcome is None else "published" if outcome.published else "outrun",
             took_s=took_s,
-            period_s=every.length / _SECOND if isinstance(every, Every) else 0.0,
+            period_s=channel.cost.period_s,
             rows=0 if outcome is None else outcome.rows,
             seconds={} if outcome is None else outcome.seconds,
             error=error,
@@ -261,6 +293,11 @@ class ChannelService:
             self._parts.telemetry.failure("channels", "channels.undelivered", error, channel=name)
         finally:
             self._delivering.discard(name)
+
+
+def _period_s(definition: ChannelDefinition) -> float:
+    every = period(definition.period)
+    return every.length / _SECOND if isinstance(every, Every) else 0.0
 
 
 def _described(outcome: RunOutcome | None) -> dict[str, Any]:

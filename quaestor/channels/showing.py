@@ -61,7 +61,7 @@ class Showing:
                 return table_of(self._datasets(), ("name", "active", "partitions", "columns", "owner"))
             case "channels":
                 entries = map(_channel, definitions.all(Kind.CHANNEL))
-                return table_of(entries, ("name", "kind", "period_s", "push", "state", "owner"))
+                return table_of(entries, ("name", "kind", "period_s", "priority", "push", "state", "owner"))
             case "brokers":
                 return table_of(self._entries(Kind.BROKER), ("name", "url", "kind", "state", "owner"))
             case "feeds":
@@ -227,6 +227,7 @@ def _channel(definition: Definition) -> Mapping[str, Any]:
         "name": definition.name,
         "kind": "continuous" if statement.using is None else "repetitive",
         "period_s": statement.period_us / 1_000_000,
+        "priority": statement.priority.value,
         "push": statement.push,
         "state": definition.state.value,
         "owner": definition.user,

@@ -15,7 +15,7 @@ from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.run import Runner
 from quaestor.channels.statements import StatementError
-from quaestor.channels.statements.model import Kind, Point
+from quaestor.channels.statements.model import Kind, Point, Priority
 from quaestor.channels.subscriptions import Subscriptions
 from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
@@ -75,7 +75,7 @@ def test_a_channel_is_created_subscribed_run_and_dropped(world: StatementsWorld)
 def test_another_process_sees_what_was_created(world: StatementsWorld) -> None:
     """Definitions, tables and registrations are durable."""
     later = StatementsWorld(world.folder)
-    assert later.rows("SHOW CHANNELS") == [("Local", "continuous", 10.0, False, "ready", "")]
+    assert later.rows("SHOW CHANNELS") == [("Local", "continuous", 10.0, "normal", False, "ready", "")]
     assert later.rows("SHOW DATASETS") == [
         ("Officers", True, 1, "oid, location", ""),
         ("Schools", False, 1, "sid, area_code, name", ""),
@@ -118,7 +118,7 @@ def test_if_exists_if_not_exists_and_or_replace(world: StatementsWorld) -> None:
         " { SELECT t.tid FROM Tweets t WHERE is_new(t) AND t.tid = a }"
     )
     world.run(again)
-    assert world.rows("SHOW CHANNELS") == [("Local", "continuous", 60.0, False, "ready", "")]
+    assert world.rows("SHOW CHANNELS") == [("Local", "continuous", 60.0, "normal", False, "ready", "")]
     world.run("SUBSCRIBE TO Local(1) ON station")
     refused(world, again, "channel 'Local' has subscriptions: drop it first")
 
@@ -130,6 +130,8 @@ def test_pause_resume_and_alter(world: StatementsWorld) -> None:
     assert definitions.channels() == []
     world.run("RESUME CHANNEL Local; ALTER CHANNEL Local SET PERIOD 90 SECONDS")
     assert [channel.period for channel in definitions.channels()] == ["90s"]
+    world.run("ALTER CHANNEL Local SET PRIORITY LOW")
+    assert [(channel.period, channel.priority) for channel in definitions.channels()] == [("90s", Priority.LOW)]
     world.run("PAUSE BROKER station")
     refused(world, "SUBSCRIBE TO Local('OC') ON station", "takes no new subscriptions")
     world.run("RESUME BROKER station; SUBSCRIBE TO Local('OC') ON station")
@@ -148,7 +150,7 @@ def test_a_statement_that_cannot_be_executed_has_its_place_and_what_was_done(wor
         world, "PAUSE CHANNEL Local;\n  DROP CHANNEL x", "there is no channel 'x'.*1 statements before it are done"
     )
     assert (error.line, error.column) == (2, 3)
-    assert world.rows("SHOW CHANNELS")[0][4] == "paused"
+    assert world.rows("SHOW CHANNELS")[0][5] == "paused"
 
 
 @pytest.mark.parametrize(

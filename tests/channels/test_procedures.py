@@ -141,7 +141,7 @@ async def test_an_execution_that_fails_is_reported_and_the_next_instant_follows(
     await world.at(20)
     assert len(world.failures) == 1
     assert world.shown()["error"] == ""
-    assert [row[4] for row in world.rows("SHOW CHANNELS") if row[0] == "Other"] == ["paused"]
+    assert [row[5] for row in world.rows("SHOW CHANNELS") if row[0] == "Other"] == ["paused"]
 
 
 async def test_no_two_processes_execute_the_same_instant(world: Repeating) -> None:

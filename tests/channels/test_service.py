@@ -12,6 +12,7 @@ import pytest
 from quaestor.channels.hosting import executor_of_channel, hosted
 from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter
 from quaestor.channels.service import ChannelParts, ChannelService
+from quaestor.channels.statements.model import Priority
 from quaestor.observability.telemetry import Telemetry
 from tests.channels.world import World
 
@@ -158,6 +159,38 @@ async def test_a_run_longer_than_its_period_is_reported(served: Served, monkeypa
     monkeypatch.setattr(served.telemetry, "failure", lambda part, event, *_, **__: seen.append(event))
     await served.at(2)
     assert seen == ["channels.overrun"]
+
+
+async def test_under_load_runs_begin_by_priority_and_late_ones_stretch_periods(served: Served) -> None:
+    """With one place the urgent channel is first. Runs that begin late by minutes stretch the periods of low priority, which
+    is reported, and loses nothing.
+    """
+    served.service = ChannelService(served.parts, at_once=1)
+    for name, priority in (("ordinary", Priority.NORMAL), ("urgent", Priority.HIGH), ("background", Priority.LOW)):
+        served.channel(name, "1s", priority=priority)
+    await served.at(1)
+    begun: list[str] = []
+    seen: list[tuple[str, str]] = []
+    served.telemetry.failure = lambda part, event, detail, **_: seen.append((event, str(detail)))  # type: ignore[method-assign]
+    for name, hosted_ in served.service._hosted.items():
+        run = hosted_.runner.run
+
+        def noted(*arguments: Any, name: str = name, run: Any = run, **options: Any) -> Any:
+            begun.append(name)
+            served.now += 60
+            return run(*arguments, **options)
+
+        hosted_.runner.run = noted  # type: ignore[method-assign]
+    for second in range(2, 40, 4):
+        served.tweet(second)
+        await served.at(int(served.now) + second)
+    assert begun.index("urgent") < begun.index("ordinary")
+    assert [event for event, _ in seen][:1] == ["channels.stretched"]
+    stretch = {entry["channel"]: entry["stretch"] for entry in served.service.status()}
+    assert stretch["urgent"] == 1 <= stretch["ordinary"] < stretch["background"]
+    served.now += 10_000
+    await served.at(int(served.now))
+    assert served.tids("urgent") == served.tids("ordinary") == served.tids("background") == list(range(2, 40, 4))
 
 
 async def test_a_channel_that_fails_waits_and_loses_nothing(served: Served) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from quaestor.channels.statements.model import Priority
 from quaestor.tables.schema import Schema, Type
 
 
@@ -43,6 +44,7 @@ class ChannelDefinition:
     every_instant: whether results are the rows that entered the answer at any instant between the runs.
     start: `now`, `beginning`, or an instant in ISO 8601: records after it are new to the first run.
     grouped: whether subscriptions with equal parameters at one broker share their results.
+    priority: under load.
     """
 
     name: str
@@ -55,6 +57,7 @@ class ChannelDefinition:
     every_instant: bool = False
     start: str = "now"
     grouped: bool = True
+    priority: Priority = Priority.NORMAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

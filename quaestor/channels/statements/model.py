@@ -82,6 +82,14 @@ class Mode(StrEnum):
     MERGE = "merge"
 
 
+class Priority(StrEnum):
+    """Priority of a channel under load, highest first: the order of runs, and whose periods are stretched last."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
 class Kind(StrEnum):
     """Kind of a named thing."""
 
@@ -191,6 +199,7 @@ class CreateChannel(Statement):
     start: `now`, `beginning`, or an instant in ISO 8601.
     distinct: whether each subscription has each result once.
     grouped: whether subscriptions with equal parameters share results.
+    priority: under load.
     """
 
     name: str
@@ -203,6 +212,7 @@ class CreateChannel(Statement):
     distinct: bool = False
     every_instant: bool = False
     grouped: bool = True
+    priority: Priority = Priority.NORMAL
     ending: Ending = Ending.ERROR
 
 
@@ -286,10 +296,11 @@ class Resume(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterChannel(Statement):
-    """ALTER CHANNEL SET PERIOD."""
+    """ALTER CHANNEL SET PERIOD or PRIORITY. None: it stays as it is."""
 
     channel: str
-    period_us: int
+    period_us: int | None = None
+    priority: Priority | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from quaestor.channels.statements.bodies import query_of
 from quaestor.channels.statements.durations import UNITS_S, checked, iso_duration
 from quaestor.channels.statements.errors import StatementError
 from quaestor.channels.statements.masking import place as place_in
-from quaestor.channels.statements.model import Body, Bound, Ending, Parameter, Place, Value
+from quaestor.channels.statements.model import Body, Bound, Ending, Parameter, Place, Priority, Value
 from quaestor.channels.statements.types import type_named
 from quaestor.channels.statements.values import instant_of_text, unquoted, value_of
 from quaestor.tables.schema import Column, Schema, SchemaError
@@ -173,6 +173,19 @@ class Parts:
             return iso_duration(unquoted(token_of(first(tree))))
         except ValueError as error:
             raise self.error(tree, str(error)) from error
+
+    def option(self, tree: Tree[Token]) -> Any:
+        """Return the value of a channel's option."""
+        match tree.data:
+            case "from_start":
+                return self.start(tree)
+            case "priority":
+                return self.priority_in(tree)
+        return True
+
+    def priority_in(self, tree: Tree[Token]) -> Priority:
+        """Return the priority of a channel."""
+        return Priority(str(tree.children[-1]).lower())
 
     def start(self, tree: Tree[Token]) -> str:
         """Return the start of a channel: now, beginning, or an instant in ISO 8601."""

@@ -48,6 +48,13 @@ from quaestor.channels.statements.parts import Parts, first, token_of, trees, tr
 from quaestor.channels.statements.values import unquoted
 from quaestor.tables.schema import Schema
 
+_OPTIONS: Final = {
+    "from_start": "start",
+    "distinct": "distinct",
+    "every_instant": "every_instant",
+    "priority": "priority",
+}
+"""Names of a channel's options in the grammar, and in the statement."""
 MOST_STATEMENTS: Final = 1_000
 MOST_PARTITIONS: Final = 64
 """Limits: statements of a text, and partitions of a dataset."""
@@ -172,12 +179,12 @@ class _Reader(Parts):
 
     def _channel(self, **parts: Any) -> CreateChannel:
         options: dict[str, Any] = {}
-        for kind, key in (("from_start", "start"), ("distinct", "distinct"), ("every_instant", "every_instant")):
+        for kind, key in _OPTIONS.items():
             given = self.parts.get(kind, ())
             if len(given) > 1:
                 raise self.error(given[1], "the option is there twice; delete one")
             if given:
-                options[key] = self.start(given[0]) if kind == "from_start" else True
+                options[key] = self.option(given[0])
         return CreateChannel(
             place=self.place,
             name=self.name(),
@@ -281,7 +288,9 @@ class _Reader(Parts):
         return {"kind": kind, "name": self.name()}
 
     def _read_alter_channel(self) -> AlterChannel:
-        return AlterChannel(place=self.place, channel=self.name(), period_us=self.period())
+        period_us = self.period() if self.has("period") else None
+        priority = self.priority_in(self.part("priority")) if self.has("priority") else None
+        return AlterChannel(place=self.place, channel=self.name(), period_us=period_us, priority=priority)
 
     def _read_execute(self) -> Execute:
         return Execute(place=self.place, procedure=self.name(), values=self.values())

@@ -28,6 +28,7 @@ from quaestor.channels.statements.model import (
     MoveSubscriptions,
     Parameter,
     Pause,
+    Priority,
     Query,
     Resume,
     Show,
@@ -102,8 +103,8 @@ def _command(statement: Statement) -> str:
             return f"PAUSE {_pausable(kind, name, subscription)}"
         case Resume(kind=kind, name=name, subscription=subscription):
             return f"RESUME {_pausable(kind, name, subscription)}"
-        case AlterChannel(channel=channel, period_us=period_us):
-            return f"ALTER CHANNEL {channel} SET {_period(period_us)}"
+        case AlterChannel(channel=channel, period_us=period_us, priority=priority):
+            return _words(f"ALTER CHANNEL {channel} SET", _period(period_us) if period_us else _priority(priority))
         case Execute(procedure=procedure, values=values):
             return f"EXECUTE {procedure} {_values(values)}"
         case Drop(kind=kind, name=name, missing_ok=missing_ok):
@@ -150,6 +151,7 @@ def _channel(statement: CreateChannel) -> str:
         "DISTINCT" if statement.distinct else "",
         "EVERY INSTANT" if statement.every_instant else "",
         "" if statement.grouped else "UNGROUPED",
+        "" if statement.priority is Priority.NORMAL else _priority(statement.priority),
         # On a line of its own: the query may end with a comment.
         "" if statement.body is None else f"{{ {statement.body.text}\n}}",
     )
@@ -166,6 +168,10 @@ def _words(*words: str) -> str:
 
 def _replace(ending: Ending) -> str:
     return "OR REPLACE" if ending is Ending.REPLACE else ""
+
+
+def _priority(priority: Priority | None) -> str:
+    return "" if priority is None else f"PRIORITY {priority.upper()}"
 
 
 def _keep(ending: Ending) -> str:

@@ -95,7 +95,7 @@ def _known_before(item: Derivation, derivations: Sequence[Derivation]) -> Iterat
 
 
 def _others(item: Derivation, derivations: Sequence[Derivation]) -> Iterator[Derivation]:
-    """Iterate over the other derivations of the same SELECT whose results can be told by the rows of this one."""
+    """Iterate over the other derivations of the same SELECT whose tables are all among those of this one."""
     aliases = {table.alias for table in item.tables}
     for other in derivations:
         is_apart = other is item or other.arm != item.arm or not other.plain

@@ -23,6 +23,7 @@ class Scheduled:
 
     shape: queries of the same shape can run as one plan.
     at_most: the longest interval that its user accepts; None: any.
+    resistance: see `Schedule.put`.
     due: next run.
     running: whether it was given, and has not ended.
     errors: in a row, up to now.
@@ -34,6 +35,7 @@ class Scheduled:
     period: Period
     shape: str
     at_most: int | None = None
+    resistance: int = 1
     due: int
     running: bool = False
     errors: int = 0
@@ -79,10 +81,14 @@ class Schedule:
         """Return the instant at which `take` gives something; None: nothing waits."""
         return self._queue[0][0] if self._queue else None
 
-    def put(self, name: str, period: Period, shape: str, *, due: int, at_most: int | None = None) -> None:
+    def put(
+        self, name: str, period: Period, shape: str, *, due: int, at_most: int | None = None, resistance: int = 1
+    ) -> None:
         """Add a query, or replace its period, shape and due time. Errors and quarantine of before are forgotten.
 
         A running query keeps running; the new period begins when it ends.
+
+        resistance: the query's period is stretched by the factor divided by this.
         """
         before = self._entries.get(name)
         if before is not None:
@@ -92,6 +98,7 @@ class Schedule:
             period=period,
             shape=shape,
             at_most=at_most,
+            resistance=resistance,
             due=due,
             running=before is not None and before.running,
         )
@@ -130,6 +137,19 @@ class Schedule:
             for (due, shape), group in groups.items()
         ]
 
+    def began(self, name: str, now: int) -> None:
+        """Note that a given query begins only now, because it had to wait."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.running:
+            entry.late = max(0, now - entry.due)
+            if isinstance(entry.period, Every):
+                self._stretching.note(entry.late, self._length(entry), now)
+
+    def factor_of(self, name: str) -> int:
+        """Return the factor by which the period of a query is stretched at present."""
+        entry = self._entries.get(name)
+        return 1 if entry is None else self._factor(entry)
+
     def done(self, name: str, now: int) -> None:
         """Note that a query has run: it is due again at the next instant of its period. Instants in between are left out."""
         entry = self._entries.get(name)
@@ -156,16 +176,20 @@ class Schedule:
         return False
 
     def _next(self, entry: Scheduled, now: int) -> int:
+        return entry.period.next(now, self._factor(entry))
+
+    def _factor(self, entry: Scheduled) -> int:
+        """Return the factor of a query's period: load does not stretch a cron expression."""
         if not isinstance(entry.period, Every):
-            return entry.period.next(now)
-        factor = self.factor
+            return 1
+        factor = max(1, self.factor // entry.resistance)
         while factor > 1 and entry.at_most is not None and entry.period.length * factor > entry.at_most:
             factor //= 2
-        return entry.period.next(now, factor)
+        return factor
 
     def _length(self, entry: Scheduled) -> int:
         assert isinstance(entry.period, Every)
-        return entry.period.length * self.factor
+        return entry.period.length * max(1, self.factor // entry.resistance)
 
     def _wait(self, entry: Scheduled, due: int) -> None:
         entry.due = due

@@ -32,6 +32,7 @@ from quaestor.channels.statements.model import (
     Parameter,
     Pause,
     Point,
+    Priority,
     Query,
     Resume,
     Show,
@@ -164,6 +165,13 @@ FORMS: tuple[tuple[str, Statement], ...] = (
     ("PAUSE PROCEDURE p", Pause(kind=Kind.PROCEDURE, name="p")),
     ("RESUME SUBSCRIPTION x ON c", Resume(kind=Kind.SUBSCRIPTION, name="c", subscription="x")),
     ("ALTER CHANNEL c SET PERIOD 1 MINUTE", AlterChannel(channel="c", period_us=MINUTE_US)),
+    ("ALTER CHANNEL c SET priority Low", AlterChannel(channel="c", priority=Priority.LOW)),
+    (
+        "CREATE REPETITIVE CHANNEL high USING priority@1 PERIOD 10 SECONDS PRIORITY HIGH",
+        CreateChannel(
+            name="high", using=Using(function="priority", arity=1), period_us=10_000_000, priority=Priority.HIGH
+        ),
+    ),
     (
         "CREATE PROCEDURE p(a) { SUBSCRIBE TO c($a) ON b; } PERIOD 1 MINUTE",
         CreateProcedure(

@@ -37,6 +37,7 @@ from quaestor.channels.statements.model import (
     Parameter,
     Pause,
     Point,
+    Priority,
     Query,
     Resume,
     Show,
@@ -108,6 +109,7 @@ def channel(**parts: Any) -> st.SearchStrategy[CreateChannel]:
         distinct=st.booleans(),
         every_instant=st.booleans(),
         grouped=st.booleans(),
+        priority=st.sampled_from(Priority),
         ending=endings,
         **parts,
     )
@@ -162,6 +164,7 @@ STATEMENTS: st.SearchStrategy[Statement] = st.one_of(
     st.builds(Pause, kind=st.sampled_from([Kind.CHANNEL, Kind.BROKER, Kind.PROCEDURE]), name=names),
     st.builds(Resume, kind=st.just(Kind.SUBSCRIPTION), name=names, subscription=ids),
     st.builds(AlterChannel, channel=names, period_us=lengths),
+    st.builds(AlterChannel, channel=names, priority=st.sampled_from(Priority)),
     st.builds(
         CreateProcedure,
         name=names,

@@ -43,6 +43,30 @@ def test_the_overrun_of_a_query_delays_no_other() -> None:
     assert slow.due == T0 + 240 * SECOND
 
 
+def test_resistance_delays_or_prevents_stretching() -> None:
+    """A query that begins late counts by when it begins; resistance 64 keeps its period."""
+    schedule = Schedule()
+    for name, resistance in (("low", 1), ("normal", 4), ("high", 64)):
+        schedule.put(name, Every(SECOND), name, due=T0, resistance=resistance)
+    now = T0
+    seen = []
+    for _ in range(9):
+        now = max(now + 12 * SECOND, schedule.next_due() or 0)
+        for due in schedule.take(now):
+            schedule.began(due.names[0], now + 100 * SECOND)
+            schedule.done(due.names[0], now)
+        seen.append([schedule.factor_of(name) for name in ("low", "normal", "high")])
+    assert [2, 1, 1] in seen
+    assert [8, 2, 1] in seen
+    assert seen[-1] == [64, 16, 1]
+    low, high = schedule.get("low"), schedule.get("high")
+    assert low is not None
+    assert high is not None
+    assert (low.due - now, high.due - now) != (SECOND, SECOND)
+    assert high.due - now <= SECOND
+    assert low.late >= 100 * SECOND
+
+
 def test_periods_stretch_while_queries_run_late_and_shrink_again() -> None:
     """The factor is shown; a query keeps the longest interval that its user accepts, or is named as overdue."""
     schedule = Schedule()
