@@ -129,6 +129,8 @@ class StageLoop:
                     self._telemetry.failure("event-layer", "stage.event_layer_reset", error, stage=self._partition)
                     self._reader = None
                 except EventLayerError as error:
+                    if stop.is_set():
+                        break  # a lease of this process may be over while it ends
                     self._telemetry.failure("event-layer", "stage.event_layer_failed", error, stage=self._partition)
                 failed += 1
                 stop.wait(pause_after(failed, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))

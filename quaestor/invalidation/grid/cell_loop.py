@@ -76,6 +76,8 @@ class CellLoop:
                 self._failed("cell.event_layer_reset", error)
                 self.start_over()
             except EventLayerError as error:
+                if stop.is_set():
+                    return  # a lease of this process may be over while it ends
                 self._failed("cell.event_layer_failed", error)
             else:
                 continue
