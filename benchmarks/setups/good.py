@@ -1,10 +1,10 @@
-"""GOOD, the glued alternative of the paper on Big Active Data: a Redis Stream for Kafka, Spark, and MongoDB.
+"""GOOD, the glued alternative of the paper on Big Active Data: a Redis Stream for Kafka, Spark, and MongoDB or Delta tables.
 
-Each run joins the new tweets with the subscriptions of MongoDB, and writes the results to MongoDB. Subscriptions are read by
-Spark's tasks, each with a cursor of its own, as Arrow batches of three fields. Tweets are broadcast. One variant keeps the
-subscriptions in Spark between runs; then a new subscriber waits until the developer loads them again.
+Each run joins the new tweets with the stored subscriptions, and stores the results (good_stores.py). Tweets are broadcast. One
+variant keeps the subscriptions in Spark between runs; then a new subscriber waits until the developer loads them again.
 
-No connector of the JVM for Kafka or MongoDB is to be had here, so the readers are Python data sources.
+No connector of the JVM for Kafka, MongoDB or Delta is to be had here. The readers of the stream and of MongoDB are Python data
+sources. Spark itself reads the files of a Delta table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -22,97 +22,41 @@ from typing import Any, Final
 
 import pyarrow as pa
 import redis
-from pymongo import MongoClient
 from pyspark.sql import functions
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from benchmarks.setups.good_stores import TASKS, Tables
 from benchmarks.workloads.police import SEED, Setup, tweets
 from quaestor.continuous.executors.spark_session import spark_session
 
 _STREAM: Final = "tweets"
 _BATCH_S: Final = 0.25
-_TASKS: Final = 2
-_ROWS: Final = 20_000
-_FIELDS: Final = pa.schema([("id", pa.int64()), ("broker", pa.string()), ("area", pa.int64())])
-
-
-class StoredSubscriptions(DataSource):
-    """Subscriptions of MongoDB as a source of Spark. Options: url, count."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "subscriptions"
-
-    def schema(self) -> str:
-        return "id bigint, broker string, area bigint"
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        return _Reader(self.options["url"], int(self.options["count"]))
-
-
-class _Reader(DataSourceReader):
-    def __init__(self, url: str, count: int) -> None:
-        self._url = url
-        self._count = count
-
-    def partitions(self) -> Sequence[InputPartition]:
-        step = -(-self._count // _TASKS)
-        return [InputPartition((start, start + step)) for start in range(0, self._count, step)]
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        start, end = partition.value
-        with MongoClient[Any](self._url) as client:
-            found = client.good.subscriptions.find({"_id": {"$gte": start, "$lt": end}}, batch_size=_ROWS)
-            rows: list[dict[str, Any]] = []
-            for row in found:
-                rows.append(row)
-                if len(rows) == _ROWS:
-                    yield _batch(rows)
-                    rows = []
-            if rows:
-                yield _batch(rows)
 
 
 class Good:
     """GOOD on one machine.
 
+    tables: store of subscriptions and results.
     cached: whether Spark keeps the subscriptions between runs.
     """
 
-    def __init__(self, setup: Setup, mongo_url: str, redis_url: str, *, cached: bool) -> None:
+    def __init__(self, setup: Setup, tables: Tables, redis_url: str, *, cached: bool) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
         os.environ["PYSPARK_PYTHON"] = sys.executable  # Spark's Python processes need the libraries of this one
         self._setup = setup
-        self._url = mongo_url
+        self._tables = tables
         self._redis_url = redis_url
         self._cached = cached
         self._redis: Any = redis.Redis.from_url(redis_url)
-        self._spark = spark_session(f"local[{_TASKS}]")
-        self._spark.dataSource.register(StoredSubscriptions)
+        self._spark = spark_session(f"local[{TASKS}]")
         self._after = "-"
         self._expected = 0
         self._subscriptions: Any = None
 
     def fill(self) -> None:
         """Write the subscriptions: equally many of each area and broker."""
-        setup = self._setup
-        with MongoClient[Any](self._url) as client:
-            client.drop_database("good")
-            for start in range(0, setup.subscribers, _ROWS):
-                numbers = range(start, min(setup.subscribers, start + _ROWS))
-                client.good.subscriptions.insert_many(
-                    [
-                        {
-                            "_id": number,
-                            "broker": f"broker{number // setup.areas % setup.brokers}",
-                            "area": number % setup.areas,
-                        }
-                        for number in numbers
-                    ],
-                    ordered=False,
-                )
+        self._tables.fill(self._setup)
         if self._cached:
-            self._subscriptions = self._loaded().cache()
+            self._subscriptions = self._tables.subscriptions(self._spark, self._setup).cache()
             self._subscriptions.count()
 
     def run(self, number: int, *, staged: bool) -> dict[str, float]:
@@ -133,19 +77,21 @@ class Good:
             return frame
 
         fresh = end("load_records_s", self._new_tweets())
-        subscriptions = self._subscriptions if self._cached else end("load_subscriptions_s", self._loaded())
+        subscriptions = (
+            self._subscriptions
+            if self._cached
+            else end("load_subscriptions_s", self._tables.subscriptions(self._spark, self._setup))
+        )
         hateful = functions.broadcast(fresh.where("hateful_flag").select("tid", "text", "area_code"))
         results = subscriptions.join(hateful, subscriptions["area"] == hateful["area_code"])
         joined = end("join_s", results.select("id", "broker", "tid", "text"))
-        url = self._url
+        tables = self._tables
 
         def persist(batches: Iterator[Any]) -> Iterator[Any]:
-            with MongoClient[Any](url) as client:
-                for batch in batches:
-                    rows = [{"run": number, **row} for row in batch.to_pylist()]
-                    if rows:
-                        client.good.results.insert_many(rows, ordered=False)
-                    yield pa.record_batch({"rows": [len(rows)]})
+            for batch in batches:
+                if batch.num_rows:
+                    tables.write_results(number, batch)
+                yield pa.record_batch({"rows": [batch.num_rows]})
 
         counts = joined.mapInArrow(persist, "rows bigint").toArrow().column("rows")
         if staged:
@@ -167,10 +113,6 @@ class Good:
         self._redis.close()
         self._spark.stop()
 
-    def _loaded(self) -> Any:
-        source = self._spark.read.format("subscriptions").option("url", self._url)
-        return source.option("count", self._setup.subscribers).load()
-
     def _new_tweets(self) -> Any:
         entries = self._redis.xrange(_STREAM, min=self._after if self._after == "-" else f"({self._after}")
         if entries:
@@ -184,11 +126,11 @@ class Good:
 
 
 @contextmanager
-def ingestion(setup: Setup, mongo_url: str, redis_url: str) -> Iterator[None]:
-    """Write tweets at their rate to the stream, and to MongoDB, from another process."""
+def ingestion(setup: Setup, tables: Tables, redis_url: str) -> Iterator[None]:
+    """Write tweets at their rate to the stream, and to the store, from another process."""
     context = multiprocessing.get_context("spawn")
     end = context.Event()
-    process = context.Process(target=_ingest, args=(setup, mongo_url, redis_url, end), daemon=True)
+    process = context.Process(target=_ingest, args=(setup, tables, redis_url, end), daemon=True)
     process.start()
     try:
         yield
@@ -197,10 +139,10 @@ def ingestion(setup: Setup, mongo_url: str, redis_url: str) -> Iterator[None]:
         process.join()
 
 
-def _ingest(setup: Setup, mongo_url: str, redis_url: str, end: Any) -> None:
+def _ingest(setup: Setup, tables: Tables, redis_url: str, end: Any) -> None:
     client: Any = redis.Redis.from_url(redis_url)
     random, first, due_s, carried = Random(SEED + 1), 0, time.monotonic(), 0.0
-    with MongoClient[Any](mongo_url) as stored:
+    with tables.tweets() as store:
         while not end.is_set():
             carried += setup.rate * _BATCH_S
             batch = tweets(setup, first, int(carried), random)
@@ -210,13 +152,6 @@ def _ingest(setup: Setup, mongo_url: str, redis_url: str, end: Any) -> None:
                 pipeline.xadd(_STREAM, {"record": json.dumps(record)})
             pipeline.execute()
             if batch:
-                stored.good.tweets.insert_many(batch, ordered=False)
+                store(batch)
             due_s += _BATCH_S
             end.wait(max(0.0, due_s - time.monotonic()))
-
-
-def _batch(rows: Sequence[dict[str, Any]]) -> Any:
-    columns = [[row[name] for row in rows] for name in ("_id", "broker", "area")]
-    return pa.record_batch(
-        [pa.array(own, field.type) for own, field in zip(columns, _FIELDS, strict=True)], schema=_FIELDS
-    )

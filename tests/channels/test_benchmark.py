@@ -29,10 +29,11 @@ def test_a_small_experiment_has_every_figure(tmp_path: Path, use_case: str, grou
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 @pytest.mark.parametrize("cached", [True, False])
-def test_good_delivers_the_same_number_of_results(cached: bool) -> None:
+@pytest.mark.parametrize("store", ["mongo", "lake"])
+def test_good_delivers_the_same_number_of_results(store: str, cached: bool) -> None:
     """GOOD's own count is compared in each run; its breakdown has the stages of figure 45."""
     setup = Setup(use_case="local", subscribers=2_000, areas=20, rate=400, grouped=False)
-    result = good(setup, cached=cached, period_s=2.0, runs=1)
+    result = good(setup, store, cached=cached, period_s=2.0, runs=1)
     assert result["results"] > 0
     stages = {"load_records_s", "join_s", "persist_s", "total_s"}
     assert stages | (set() if cached else {"load_subscriptions_s"}) <= set(result["staged"])
