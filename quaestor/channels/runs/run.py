@@ -174,8 +174,8 @@ class Runner:
 
     def _execute(self, join: SharedJoin, tables: Mapping[str, Any]) -> Any:
         """Return the rows of a join. Its conditions compare instants of its records only, so no instant of the run matters."""
-        plan = plan_of_join(join, {name: table.num_rows for name, table in tables.items()})
-        return self._executor.rows(plan.expression, None, 0, join.by_table(tables))
+        query = plan_of_join(join, {name: table.num_rows for name, table in tables.items()})
+        return self._executor.rows(query, None, 0, join.by_table(tables))
 
     def _seen(self, channel: CompiledChannel, due: int | None, least: Bounds) -> dict[str, Seen]:
         names = dict.fromkeys(relation.dataset for relation in channel.relations)
