@@ -261,11 +261,13 @@ def sql(
     user: User = "",
     folder: Folder = None,
 ) -> None:
-    """Prompt for statements and SELECTs over datasets. Ctrl-D ends it."""
+    """Prompt for statements and SELECTs over datasets. Ctrl-D ends it. Without a terminal, the standard input is executed."""
     channels = _channels(folder)
     from quaestor.cli.sql_prompt import Prompt
 
     prompt = Prompt(channels, user=user)
+    if text is None and not sys.stdin.isatty():
+        text = sys.stdin.read()
     if text is None:
         prompt.run()
     elif not prompt.execute(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,17 @@ def test_sql_prints_tables_and_errors_with_a_caret(world: StatementsWorld, capsy
     error = command(capsys, "sql", "-c", "SHOW CHANNELS;\n  DROP CHANEL Local", status=1)
     assert error[:2] == ["  DROP CHANEL Local", "       ^"]
     assert error[2].startswith("line 2, column 8: unexpected 'CHANEL'")
+
+
+def test_sql_executes_a_piped_text(
+    world: StatementsWorld, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole text is read before anything is executed; an error ends the command with status 1."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("ALTER CHANNEL Local SET PRIORITY LOW;\nPAUSE CHANNEL Local;\n"))
+    assert command(capsys, "sql") == ["altered channel Local", "paused channel Local"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("RESUME CHANNEL Local;\nPAUSE CHANEL Local;\n"))
+    assert command(capsys, "sql", status=1)[0] == "PAUSE CHANEL Local;"
+    assert world.rows("SHOW CHANNELS")[0][5] == "paused"
 
 
 def test_the_prompt_reads_several_lines_and_goes_on_after_an_error(
