@@ -153,10 +153,10 @@ def _history() -> History:
 
 
 def _table(answer: Answer) -> Iterator[str]:
-    """Yield the lines of an answer: a table with aligned columns, or its sentence."""
+    """Yield the lines of an answer: a table with aligned columns, or its sentence. Cells of the last column are whole."""
     if answer.columns:
-        rows = [[_cell(value) for value in row] for row in answer.rows]
-        widths = [max(map(len, column)) for column in zip(answer.columns, *rows, strict=True)]
+        rows = [[*(_cut(_cell(value)) for value in row[:-1]), _cell(row[-1])] for row in answer.rows]
+        widths = [min(_WIDEST, max(map(len, column))) for column in zip(answer.columns, *rows, strict=True)]
         yield _row(answer.columns, widths)
         yield "-+-".join("-" * width for width in widths)
         yield from (_row(row, widths) for row in rows)
@@ -172,5 +172,8 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "NULL"
-    text = line(value if isinstance(value, str) else to_json(value).strip('"'))
+    return line(value if isinstance(value, str) else to_json(value).strip('"'))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"

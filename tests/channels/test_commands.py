@@ -142,6 +142,15 @@ def test_sql_prints_tables_and_errors_with_a_caret(world: StatementsWorld, capsy
     assert error[2].startswith("line 2, column 8: unexpected 'CHANEL'")
 
 
+def test_sql_shows_sentences_whole(world: StatementsWorld, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan's sentences, and the text of a channel, are in the last column: nothing of them is cut."""
+    lines = command(capsys, "sql", "-c", "EXPLAIN CHANNEL Local; DESCRIBE CHANNEL Local")
+    assert lines[:2] == ["plan", "-" * 60]
+    assert "Tweets: only files of (previous, current] (0 records), because every result needs is_new" in lines
+    assert not any(text.endswith("…") for text in lines)
+    assert any(text.startswith("text ") and text.endswith("}") for text in lines)
+
+
 def test_sql_executes_a_piped_text(
     world: StatementsWorld, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
