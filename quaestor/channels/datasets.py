@@ -87,8 +87,9 @@ class Dataset:
         self.partitions = tuple(partitions)
         self.active = active
         self.extensible = extensible
-        self._key = self.partitions[0].schema().key
-        only_key = _only_key(self.partitions[0].schema())
+        schema = self.partitions[0].schema()
+        self._key = schema.key
+        only_key = _only_key(schema)
         self._keys = [LatestVersions(table, only_key) for table in self.partitions]
         self._largest = [LargestKeys(table) for table in self.partitions]
         self._whole: dict[int, tuple[Schema, LatestVersions]] = {}

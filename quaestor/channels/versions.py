@@ -99,13 +99,17 @@ class LargestKeys:
 
     def __init__(self, table: VersionedTable) -> None:
         self._table = table
-        self._name = table.schema().key[0]
+        self._name = ""
         self._largest: int | None = None
         self._upto = -1
-        self._is_known = table.schema().type_of(self._name) is Type.BIGINT
+        self._is_known = True
 
     def are_below(self, snapshot: Snapshot, keys: Sequence[Any]) -> bool:
         """Whether all stored keys are surely smaller than all of these. Raises DependencyError."""
+        if not self._name:
+            schema = self._table.schema(snapshot)
+            self._name = schema.key[0]
+            self._is_known = schema.type_of(self._name) is Type.BIGINT
         for file in self._table.files(snapshot, self._upto, snapshot.instant) if self._is_known else ():
             with pq.ParquetFile(opened(self._table.table, file)) as content:
                 for group in range(content.num_row_groups):

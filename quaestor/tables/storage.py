@@ -85,12 +85,10 @@ class FolderStorage:
 
     def list(self, folder: str) -> Iterator[Stored]:
         """Yield the files below a folder, except hidden ones. Files that vanish meanwhile are left out."""
-        for parent, folders, names in os.walk(self.root / folder):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            for name in names:
-                path = Path(parent, name)
-                if not name.startswith(".") and (modified_ms := _modified_ms(path)) is not None:
-                    yield Stored(path.relative_to(self.root).as_posix(), modified_ms)
+        try:
+            yield from _files(self.root / folder, folder)
+        except OSError as error:
+            raise DependencyError(f"{self.root / folder} could not be listed: {error}") from error
 
     def read(self, path: str) -> bytes:
         """Return a file. Raises FileNotFoundError, DependencyError."""
@@ -169,8 +167,22 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _modified_ms(path: Path) -> int | None:
+def _files(path: str | Path, shown: str) -> Iterator[Stored]:
+    """Yield the files below a path. shown: how the paths of what is found begin."""
     try:
-        return path.stat().st_mtime_ns // 1_000_000
-    except FileNotFoundError:
-        return None
+        entries = os.scandir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                if not entry.is_symlink():
+                    yield from _files(entry.path, f"{shown}/{entry.name}")
+                continue
+            try:
+                modified_ns = entry.stat().st_mtime_ns
+            except FileNotFoundError:
+                continue
+            yield Stored(f"{shown}/{entry.name}", modified_ns // 1_000_000)

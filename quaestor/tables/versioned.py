@@ -27,6 +27,8 @@ from quaestor.tables.values import PRECISION, SCALE, fitted
 
 SCHEMA: Final = "schema"
 """Note of the log that holds the schema."""
+_ROWS_OF_A_THREAD: Final = 50_000
+"""Rows of a group that are read without other threads: waking them takes longer."""
 
 ARROW: Final = {
     Type.BIGINT: pa.int64(), Type.DOUBLE: pa.float64(), Type.DECIMAL: pa.decimal128(PRECISION, SCALE), Type.TEXT: pa.string(),
@@ -220,7 +222,8 @@ class VersionedTable:
             for group in range(content.num_row_groups):
                 if not whole and _outside(content, group, after, upto):
                     continue
-                rows = content.read_row_group(group, columns=present)
+                is_large = content.metadata.row_group(group).num_rows > _ROWS_OF_A_THREAD
+                rows = content.read_row_group(group, columns=present, use_threads=is_large)
                 if not present:
                     rows = pa.table(
                         {STEP: pa.repeat(pa.scalar(0, pa.int64()), content.metadata.row_group(group).num_rows)}

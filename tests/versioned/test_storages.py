@@ -51,6 +51,28 @@ def numbers(place: str) -> Counter[tuple[str, int]]:
     return Counter((row["writer"], row["n"]) for row in rows)
 
 
+def test_a_folder_is_listed_with_its_folders_and_without_hidden_files(tmp_path: Path) -> None:
+    """Paths begin at the root. Folders behind links do not belong to the table."""
+    for path in ("data/a", "data/day=1/b", "data/.hidden", "data/.drafts/c", "elsewhere/d"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    (tmp_path / "data/link").symlink_to(tmp_path / "elsewhere")
+    stored = list(FolderStorage(tmp_path).list("data"))
+    assert sorted(entry.path for entry in stored) == ["data/a", "data/day=1/b"]
+    assert all(entry.modified_ms == (tmp_path / entry.path).stat().st_mtime_ns // 1_000_000 for entry in stored)
+
+
+def test_a_folder_that_cannot_be_listed_is_no_empty_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its log a table would look new, and its rows would be gone."""
+
+    def refused(path: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("quaestor.tables.storage.os.scandir", refused)
+    with pytest.raises(DependencyError, match=r"_log could not be listed: .*Permission denied"):
+        Table(FolderStorage(tmp_path)).snapshot()
+
+
 def test_an_object_is_created_once_and_whole(place: str) -> None:
     """The contract of the log: the second creation reports that the object exists, and changes nothing."""
     storage = storage_at(place)
