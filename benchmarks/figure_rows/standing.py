@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.figure_rows.results import Result, Row, count, result
 
-SIZES = (380_000, 3_800_000)
+SIZES = (380_000, 3_800_000, 38_000_000)
 LEAST_NEW = -1
 """Position of the smallest share of new messages."""
 
@@ -59,6 +59,8 @@ def channels() -> list[Row]:
             f"{1_000 * beside['channels']['median']['total_s']:.0f} ms",
             f"Spark, MongoDB and a stream put together (GOOD) {1_000 * beside['good']['total_s']:,.0f} ms: "
             f"{beside['good_to_channels']:.0f} times as long (aim: 10). With subscriptions that Spark keeps, and so without new "
-            f"ones: {beside['good_cached_to_channels']:.1f} times. GOOD reads by Python, because no JVM connector is to be had",
+            f"ones: {beside['good_cached_to_channels']:.1f} times. With Delta tables in MongoDB's place (GOOD-Lake) "
+            f"{1_000 * beside['good_lake']['total_s']:,.0f} ms: {beside['good_lake_to_channels']:.1f} times. GOOD reads by Python, "
+            "because no JVM connector is to be had",
         ),
     ]
