@@ -57,8 +57,8 @@ def _scaled() -> Row:
     }
     first, *others = most
     return (
-        f"most followed queries at 300 writes/s, and most writes/s with 1,000 of them, p99 below {measured['bound_p99_ms']:g} ms; "
-        f"one grid of {first} cells, with clients and mongod on the same two cores",
+        "most followed queries at 300 writes/s, and most writes/s with 1,000 of them, p99 below "
+        f"{measured['bound_p99_ms']:g} ms; one grid of {first} cells, with clients and mongod on the same two cores",
         most[first],
         "; ".join(f"{name} cells {most[name]}" for name in others) + ". On two cores more cells show their price",
     )

@@ -60,7 +60,7 @@ def channels() -> list[Row]:
             f"Spark, MongoDB and a stream put together (GOOD) {1_000 * beside['good']['total_s']:,.0f} ms: "
             f"{beside['good_to_channels']:.0f} times as long (aim: 10). With subscriptions that Spark keeps, and so without new "
             f"ones: {beside['good_cached_to_channels']:.1f} times. With Delta tables in MongoDB's place (GOOD-Lake) "
-            f"{1_000 * beside['good_lake']['total_s']:,.0f} ms: {beside['good_lake_to_channels']:.1f} times. GOOD reads by Python, "
-            "because no JVM connector is to be had",
+            f"{1_000 * beside['good_lake']['total_s']:,.0f} ms: {beside['good_lake_to_channels']:.1f} times. GOOD reads by "
+            "Python, because no JVM connector is to be had",
         ),
     ]
