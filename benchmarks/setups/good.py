@@ -54,7 +54,7 @@ class Good:
 
     def fill(self) -> None:
         """Write the subscriptions: equally many of each area and broker."""
-        self._tables.fill(self._setup)
+        self._tables.fill(self._spark, self._setup)
         if self._cached:
             self._subscriptions = self._tables.subscriptions(self._spark, self._setup).cache()
             self._subscriptions.count()
@@ -88,10 +88,11 @@ class Good:
         tables = self._tables
 
         def persist(batches: Iterator[Any]) -> Iterator[Any]:
-            for batch in batches:
-                if batch.num_rows:
-                    tables.write_results(number, batch)
-                yield pa.record_batch({"rows": [batch.num_rows]})
+            with tables.results(number) as write:
+                for batch in batches:
+                    if batch.num_rows:
+                        write(batch)
+                    yield pa.record_batch({"rows": [batch.num_rows]})
 
         counts = joined.mapInArrow(persist, "rows bigint").toArrow().column("rows")
         if staged:

@@ -23,16 +23,16 @@ _FIELDS: Final = pa.schema([("id", pa.int64()), ("broker", pa.string()), ("area"
 class Tables(Protocol):
     """Tables for one run after another. Spark's tasks get a copy."""
 
-    def fill(self, setup: Setup) -> None:
-        """Write the subscriptions: equally many of each area and broker."""
+    def fill(self, spark: Any, setup: Setup) -> None:
+        """Write the subscriptions, equally many of each area and broker, and let Spark know their source."""
         ...
 
     def subscriptions(self, spark: Any, setup: Setup) -> Any:
         """Return the subscriptions as a frame of Spark."""
         ...
 
-    def write_results(self, number: int, results: Any) -> None:
-        """Write a batch of results of a run. Called in Spark's tasks."""
+    def results(self, number: int) -> AbstractContextManager[Any]:
+        """Yield a function that writes a batch of results of a run. Used in Spark's tasks."""
         ...
 
     def tweets(self) -> AbstractContextManager[Any]:
@@ -46,21 +46,23 @@ class MongoTables:
 
     url: str
 
-    def fill(self, setup: Setup) -> None:
+    def fill(self, spark: Any, setup: Setup) -> None:
+        spark.dataSource.register(_StoredSubscriptions)
         with MongoClient[Any](self.url) as client:
             client.drop_database("good")
-            for table in _filled(setup):
-                rows = [{"_id": row.pop("id"), **row} for row in table.to_pylist()]
+            for rows in _filled(setup):
                 client.good.subscriptions.insert_many(rows, ordered=False)
 
     def subscriptions(self, spark: Any, setup: Setup) -> Any:
-        spark.dataSource.register(_StoredSubscriptions)
         source = spark.read.format("subscriptions").option("url", self.url)
         return source.option("count", setup.subscribers).load()
 
-    def write_results(self, number: int, results: Any) -> None:
+    @contextmanager
+    def results(self, number: int) -> Iterator[Any]:
         with MongoClient[Any](self.url) as client:
-            client.good.results.insert_many([{"run": number, **row} for row in results.to_pylist()], ordered=False)
+            yield lambda batch: client.good.results.insert_many(
+                [{"run": number, **row} for row in batch.to_pylist()], ordered=False
+            )
 
     @contextmanager
     def tweets(self) -> Iterator[Any]:
@@ -77,16 +79,20 @@ class DeltaTables:
 
     folder: Path
 
-    def fill(self, setup: Setup) -> None:
-        write_deltalake(self._of("subscriptions"), pa.concat_tables(list(_filled(setup))))
+    def fill(self, spark: Any, setup: Setup) -> None:
+        write_deltalake(self._of("subscriptions"), pa.Table.from_batches(map(_batch, _filled(setup))))
 
     def subscriptions(self, spark: Any, setup: Setup) -> Any:
         return spark.read.parquet(*DeltaTable(self._of("subscriptions")).file_uris())
 
-    def write_results(self, number: int, results: Any) -> None:
-        run = pa.array([number] * results.num_rows, pa.int64())
-        table = pa.Table.from_batches([results]).append_column("run", run)
-        write_deltalake(self._of("results"), table, mode="append")
+    @contextmanager
+    def results(self, number: int) -> Iterator[Any]:
+        def write(batch: Any) -> None:
+            run = pa.array([number] * batch.num_rows, pa.int64())
+            table = pa.Table.from_batches([batch]).append_column("run", run)
+            write_deltalake(self._of("results"), table, mode="append")
+
+        yield write
 
     @contextmanager
     def tweets(self) -> Iterator[Any]:
@@ -133,14 +139,13 @@ class _Reader(DataSourceReader):
                 yield _batch(rows)
 
 
-def _filled(setup: Setup) -> Iterator[Any]:
-    """Iterate over the subscriptions in tables of many rows."""
+def _filled(setup: Setup) -> Iterator[list[dict[str, Any]]]:
+    """Iterate over the subscriptions, many at a time."""
     for start in range(0, setup.subscribers, _ROWS):
-        rows = [
+        yield [
             {"_id": number, "broker": f"broker{number // setup.areas % setup.brokers}", "area": number % setup.areas}
             for number in range(start, min(setup.subscribers, start + _ROWS))
         ]
-        yield pa.Table.from_batches([_batch(rows)])
 
 
 def _batch(rows: Sequence[dict[str, Any]]) -> Any:

@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from quaestor.channels.statements.model import Priority
+from quaestor.continuous.schedule.stretching import LARGEST
 
-RESISTANCE: Final = {Priority.HIGH: 64, Priority.NORMAL: 4, Priority.LOW: 1}
-"""How many times the schedule doubles all periods by load before those of a priority are stretched, see `Schedule.put`."""
+RESISTANCE: Final = {Priority.HIGH: LARGEST, Priority.NORMAL: 4, Priority.LOW: 1}
+"""Divisor of the factor by which load stretches periods, see `Schedule.put`. The largest factor leaves high priority as it is."""
 _ORDER: Final = tuple(Priority)
 _MINUTE_S: Final = 60.0
 _WEIGHT: Final = 0.3

@@ -132,12 +132,12 @@ class PlanTemplate:
         if any(predicate.operator in _IN_FULL for predicate in predicates_of(root)):
             return None
         members = root.members if isinstance(root, Conjunction) else (root,)
-        values = _values(query.filter)
+        plain = {path for path, value in query.filter.items() if _is_plain(value)}
         template = cls(
             rest={name: getattr(plan, name) for name in _SAME},
             members=tuple(
                 _Place(member.path, member.operator, encode_place(member))
-                if isinstance(member, Predicate) and (member.path, member.operator) in values
+                if isinstance(member, Predicate) and member.path in plain
                 else _Constant(member, encode(member))
                 for member in members
             ),
@@ -150,12 +150,13 @@ class PlanTemplate:
 
     def filled(self, query: Query) -> QueryPlan:
         """Return the plan of another query of the shape, equal to plan_query()'s."""
-        values = _values(query.filter)
         members: list[Node] = []
         encodings: list[bytes] = []
         for member in self.members:
             if isinstance(member, _Place):
-                predicate = Predicate(member.path, member.operator, values[member.path, member.operator])
+                value = query.filter[member.path]
+                operand = value[member.operator] if value.__class__ is dict else value
+                predicate = Predicate(member.path, member.operator, operand)
                 members.append(predicate)
                 encodings.append(encode_operand(member.beginning, predicate))
             else:
@@ -175,17 +176,3 @@ class PlanTemplate:
             predicate=CompiledQuery(compile_node(root), root, identity),
             access=tuple(access_paths(root)),
         )
-
-
-def _values(filter_: Document) -> dict[tuple[str, str], Any]:
-    """Return the plain values of a filter, by path and operator."""
-    operands: dict[tuple[str, str], Any] = {}
-    for path, value in filter_.items():
-        if not _is_plain(value):
-            continue
-        if value.__class__ is dict:
-            for operator, operand in value.items():
-                operands[path, operator] = operand
-        else:
-            operands[path, "$eq"] = value
-    return operands
