@@ -6,8 +6,9 @@ at first use: a process of the matching grid does not pay for the web part.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quaestor.first_use import names_at_first_use
 
 if TYPE_CHECKING:
     from quaestor.admin import AdminApi, AdminToken
@@ -131,49 +132,43 @@ __all__ = [
     "writes",
 ]
 
-_NAMES = {
-    "quaestor.admin": "AdminApi AdminToken",
-    "quaestor.app": "Quaestor",
-    "quaestor.caching": "cache_policy cached cookie header per_role per_user private public",
-    "quaestor.capture": "uncacheable",
-    "quaestor.capture.now": "Now",
-    "quaestor.client.id_lists": "resolve resolve_sync",
-    "quaestor.client.levels": "Level",
-    "quaestor.client.live.http_live_query": "HttpLiveQuery",
-    "quaestor.client.live.live_client": "LiveClient",
-    "quaestor.client.live.streams": "LiveEvent LiveGap",
-    "quaestor.client.live.sync_live_client": "SyncLiveClient",
-    "quaestor.client.sync_transport": "QuaestorSyncTransport",
-    "quaestor.client.transport": "QuaestorTransport",
-    "quaestor.dashboard": "Dashboard",
-    "quaestor.errors": "CdnError ConfigurationError DatabaseError DependencyError EventLayerError MalformedQueryError "
-    "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
-    "quaestor.incremental": "ResultEvent replay",
-    "quaestor.live.pages.endpoint": "ContinuousResults",
-    "quaestor.live.results.routers": "ChannelFeeds ChannelResults",
-    "quaestor.live.websocket.endpoint": "LiveQueries",
-    "quaestor.live.websocket.limits": "SocketLimits",
-    "quaestor.live.websocket.principals": "Grant",
-    "quaestor.middleware": "BrowserClient QuaestorMiddleware",
-    "quaestor.model": "Operation Query",
-    "quaestor.observability.hooks": "FailureSeen InvalidationDone ReadAnswered",
-    "quaestor.policy": "Live Representation",
-    "quaestor.ports": "CdnAdapter LifetimeEstimator",
-    "quaestor.realtime.live": "LiveResult Whole",
-    "quaestor.realtime.notices": "DeliveryChanged DeliveryMode Resumed Resynchronized Stalled Step",
-    "quaestor.rest": "Access Action CollectionAccess Limits Principal QuaestorRouter Rule",
-    "quaestor.settings": "Settings",
-    "quaestor.statistics.reader": "Write writes",
-}
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = names_at_first_use(
+    globals(),
+    {
+        "quaestor.admin": "AdminApi AdminToken",
+        "quaestor.app": "Quaestor",
+        "quaestor.caching": "cache_policy cached cookie header per_role per_user private public",
+        "quaestor.capture": "uncacheable",
+        "quaestor.capture.now": "Now",
+        "quaestor.client.id_lists": "resolve resolve_sync",
+        "quaestor.client.levels": "Level",
+        "quaestor.client.live.http_live_query": "HttpLiveQuery",
+        "quaestor.client.live.live_client": "LiveClient",
+        "quaestor.client.live.streams": "LiveEvent LiveGap",
+        "quaestor.client.live.sync_live_client": "SyncLiveClient",
+        "quaestor.client.sync_transport": "QuaestorSyncTransport",
+        "quaestor.client.transport": "QuaestorTransport",
+        "quaestor.dashboard": "Dashboard",
+        "quaestor.errors": "CdnError ConfigurationError DatabaseError DependencyError EventLayerError MalformedQueryError "
+        "QuaestorError QueryError SketchError StoreError SubscriptionError UnsupportedQueryError",
+        "quaestor.incremental": "ResultEvent replay",
+        "quaestor.live.pages.endpoint": "ContinuousResults",
+        "quaestor.live.results.routers": "ChannelFeeds ChannelResults",
+        "quaestor.live.websocket.endpoint": "LiveQueries",
+        "quaestor.live.websocket.limits": "SocketLimits",
+        "quaestor.live.websocket.principals": "Grant",
+        "quaestor.middleware": "BrowserClient QuaestorMiddleware",
+        "quaestor.model": "Operation Query",
+        "quaestor.observability.hooks": "FailureSeen InvalidationDone ReadAnswered",
+        "quaestor.policy": "Live Representation",
+        "quaestor.ports": "CdnAdapter LifetimeEstimator",
+        "quaestor.realtime.live": "LiveResult Whole",
+        "quaestor.realtime.notices": "DeliveryChanged DeliveryMode Resumed Resynchronized Stalled Step",
+        "quaestor.rest": "Access Action CollectionAccess Limits Principal QuaestorRouter Rule",
+        "quaestor.settings": "Settings",
+        "quaestor.statistics.reader": "Write writes",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -5,11 +5,16 @@
     else:
         structlog = FirstUse("structlog")
 
-The names of the module are attributes of the object. `docs/adr/0023-imports-at-first-use.md` holds the rule.
+The names of the module are attributes of the object. A package whose own names load their modules at first use has
+
+    __getattr__ = names_at_first_use(globals(), {"package.module": "Name other_name"})
+
+`docs/adr/0023-imports-at-first-use.md` holds the rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -29,3 +34,20 @@ class FirstUse:
         value = getattr(import_module(self._module), name)
         setattr(self, name, value)
         return value
+
+
+def names_at_first_use(package: dict[str, Any], names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package (PEP 562): the first read of a name imports its module, and the name is kept.
+
+    package: the package's `globals()`.
+    names: by module, the names that the package takes from the module, separated by blanks.
+    """
+    homes = {name: module for module, taken in names.items() for name in taken.split()}
+
+    def attribute(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
+        value = package[name] = getattr(import_module(homes[name]), name)
+        return value
+
+    return attribute

@@ -27,13 +27,19 @@ FEW_NEED: Final = (
         "quaestor.rest",
         "quaestor.simulation",
     ),
+    *(
+        "quaestor.incremental.planning",
+        "quaestor.incremental.result",
+        "quaestor.realtime.live",
+        "quaestor.realtime.stage",
+    ),
     *("quaestor.shared_storage", "quaestor.statistics", "quaestor.tables", "quaestor.testing"),
 )
 """Not in a started application that answers one route from the cache."""
 
 A_QUAESTOR_NEEDS: Final = (
     *("pymongo", "prometheus_client", "cryptography"),
-    *("quaestor.runtime.parts", "quaestor.runtime.lifecycle", "quaestor.invalidation.grid", "quaestor.realtime.stage"),
+    *("quaestor.runtime.parts", "quaestor.runtime.lifecycle", "quaestor.invalidation.grid", "quaestor.realtime.codec"),
 )
 """Not in a process that has imported the two names, and made no Quaestor."""
 

@@ -7,8 +7,9 @@ Names are imported at their first use: a client of the format, or a single proce
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quaestor.first_use import names_at_first_use
 
 if TYPE_CHECKING:
     from quaestor.cache_sketch.memory import MemoryCacheSketch
@@ -16,15 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryCacheSketch", "RedisCacheSketch"]
 
-_HOMES = {
-    "MemoryCacheSketch": "quaestor.cache_sketch.memory",
-    "RedisCacheSketch": "quaestor.cache_sketch.redis",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = names_at_first_use(
+    globals(),
+    {
+        "quaestor.cache_sketch.memory": "MemoryCacheSketch",
+        "quaestor.cache_sketch.redis": "RedisCacheSketch",
+    },
+)

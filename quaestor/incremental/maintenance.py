@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from quaestor.incremental.changes import Row, Stage
-from quaestor.incremental.sorting import WindowRules
 from quaestor.model import Document, Query
 from quaestor.query.paths import Matcher
+
+if TYPE_CHECKING:
+    from quaestor.incremental.changes import Row, Stage
+    from quaestor.incremental.sorting import WindowRules
 
 
 class PriorState(StrEnum):

@@ -17,11 +17,13 @@ class Epoch:
     name: prefix of all names in this epoch.
     began_ms: time of the beginning by the stage's clock, later than every earlier epoch. Epochs grow even if a clock goes
         back, or another host's clock is behind. The event layer reads one value and stores one.
+    first: the partition has had no stage before, so nothing was admitted yet.
     """
 
     def __init__(self, layer: EventLayer, value: str, now_ms: int) -> None:
         """value: the name of the value that stages leave behind. Raises EventLayerError."""
         before = layer.get(value)
+        self.first = before is None
         self.began_ms = max(now_ms, 0 if before is None else int(before) + 1)
         layer.put(value, b"%d" % self.began_ms)
         self.name = f"{self.began_ms:015d}-{uuid.uuid4().hex[:8]}"

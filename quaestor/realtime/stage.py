@@ -196,8 +196,8 @@ class StageLoop:
             return
         if isinstance(event, Subscription):
             if event.expires_at_ms > now_ms:
-                before = not event.fresh or offsets.appended_at_ms(entry.offset) < self._epoch.began_ms
-                stage.subscribe(event, now_ms, admitted_before=before)
+                earlier = not self._epoch.first and offsets.appended_at_ms(entry.offset) < self._epoch.began_ms
+                stage.subscribe(event, now_ms, admitted_before=earlier or not event.fresh)
         elif isinstance(event, Unsubscription):
             stage.unsubscribe(event.query_id, event.subscription_ids)
 

@@ -1,29 +1,40 @@
 """Subscriptions of one app process: results of queries, kept by the messages of their stages.
 
 Subscribers of the same query share one result here and one lease in the grid (local_subscriptions.py). One thread reads the
-results pipelines and keeps the leases (results_loop.py). The thread starts with the first subscription.
+results pipelines and keeps the leases (results_loop.py). The thread starts with the first subscription, which also loads the
+modules: few applications subscribe to queries (docs/adr/0023).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
 
 from quaestor.errors import SubscriptionError
+from quaestor.first_use import FirstUse
 from quaestor.model import GridShape, Query
 from quaestor.planning.plan_cache import plan_of
 from quaestor.ports import EventLayer
-from quaestor.realtime.followed_views import watch_view
-from quaestor.realtime.live import LiveResult, SubscriberOptions
-from quaestor.realtime.local_subscriptions import LocalSubscriptions
 from quaestor.realtime.notices import DeliveryMode, remedy
-from quaestor.realtime.query_resolution import Resolver, reads_views, resolved
-from quaestor.realtime.results_loop import ResultsLoop
 from quaestor.runtime.supervision.process_context import ProcessContext
 from quaestor.runtime.supervision.supervisor import KeptThread
+
+if TYPE_CHECKING:
+    from quaestor.realtime import followed_views, local_subscriptions, query_resolution, results_loop
+    from quaestor.realtime import live as subscribers
+    from quaestor.realtime.live import LiveResult
+    from quaestor.realtime.local_subscriptions import LocalSubscriptions
+    from quaestor.realtime.query_resolution import Resolver
+    from quaestor.realtime.results_loop import ResultsLoop
+else:
+    followed_views = FirstUse("quaestor.realtime.followed_views")
+    subscribers = FirstUse("quaestor.realtime.live")
+    local_subscriptions = FirstUse("quaestor.realtime.local_subscriptions")
+    query_resolution = FirstUse("quaestor.realtime.query_resolution")
+    results_loop = FirstUse("quaestor.realtime.results_loop")
 
 _LOOK_AGAIN_S: Final = 0.01
 
@@ -34,6 +45,7 @@ class Subscriptions:
     shape: of the grid, None while it is not known.
     resolver: fills in what a query does not say of its collection (text index, default collation); None: nobody does.
     lasting: stages may outlast this process.
+    stage_needed: called at each subscription, before it is sent; for stages that do not run until then.
     """
 
     def __init__(
@@ -45,17 +57,29 @@ class Subscriptions:
         resolver: Resolver | None = None,
         lasting: bool = False,
     ) -> None:
+        self._layer = layer
         self._process = process
+        self._shape = shape
         self._lasting = lasting
         self.resolver = resolver
-        self._followed = LocalSubscriptions(layer, process, shape=shape)
-        self._loop = ResultsLoop(layer, process, self._followed)
+        self.stage_needed: Callable[[], None] = lambda: None
+        self._parts: tuple[LocalSubscriptions, ResultsLoop] | None = None
         self._thread: KeptThread | None = None
 
     @property
     def queries(self) -> int:
         """Number of different queries that this process is subscribed to."""
-        return len(self._followed.by_query)
+        return 0 if self._parts is None else len(self._followed.by_query)
+
+    @property
+    def _followed(self) -> LocalSubscriptions:
+        return self._made()[0]
+
+    def _made(self) -> tuple[LocalSubscriptions, ResultsLoop]:
+        if self._parts is None:  # on the event loop alone, like every subscription
+            followed = local_subscriptions.LocalSubscriptions(self._layer, self._process, shape=self._shape)
+            self._parts = followed, results_loop.ResultsLoop(self._layer, self._process, followed)
+        return self._parts
 
     async def subscribe(
         self,
@@ -76,9 +100,11 @@ class Subscriptions:
         Raises QueryError if the query is malformed, or its result does not follow from writes. Raises SubscriptionError if the
         grid refuses it, has not answered by the deadline, or cannot deliver in this mode.
         """
-        named, (query, recomputation) = query, await resolved(query, self.resolver)
+        if self._parts is None:
+            await anyio.to_thread.run_sync(_load)
+        named, (query, recomputation) = query, await query_resolution.resolved(query, self.resolver)
         every_ms = self._process.settings.realtime.poll_interval_ms if poll_interval_ms is None else poll_interval_ms
-        options = SubscriberOptions(
+        options = subscribers.SubscriberOptions(
             exact=delivery is DeliveryMode.EXACT, steps=steps, poll_interval_ms=max(1, every_ms)
         )
         if recomputation is not None and options.exact:
@@ -101,12 +127,14 @@ class Subscriptions:
                     raise
         except TimeoutError:
             raise SubscriptionError(f"the grid has not shown the result within {deadline_s} s") from None
-        if self.resolver is not None and reads_views(named, query):
-            watch_view(live, named, self.resolver, self._process)
+        if self.resolver is not None and query_resolution.reads_views(named, query):
+            followed_views.watch_view(live, named, self.resolver, self._process)
         return live
 
     def stop(self) -> None:
         """End all subscriptions, and the thread. Blocks until it has ended."""
+        if self._parts is None:
+            return
         if self._thread is not None:
             self._thread.stop()
         with self._followed.lock:
@@ -127,8 +155,13 @@ class Subscriptions:
                 raise SubscriptionError(remedy(live.lacking), retryable=False)
 
     def _ensure_running(self) -> None:
-        with self._followed.lock:
+        followed, loop = self._made()
+        with followed.lock:
             if self._thread is None:
-                self._thread = self._process.supervisor.thread(
-                    "subscriptions", self._loop.run, wake=self._followed.work.set
-                )
+                self._thread = self._process.supervisor.thread("subscriptions", loop.run, wake=followed.work.set)
+        self.stage_needed()
+
+
+def _load() -> None:
+    """Load the modules of subscriptions, outside the event loop: it takes some 30 ms."""
+    followed_views.watch_view, local_subscriptions.LocalSubscriptions, results_loop.ResultsLoop  # noqa: B018

@@ -5,8 +5,9 @@ Names are imported at their first use, because most modules need pyarrow.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quaestor.first_use import names_at_first_use
 
 if TYPE_CHECKING:
     from quaestor.tables.catalogue import Catalogue
@@ -30,23 +31,15 @@ __all__ = [
     "versions",
 ]
 
-_HOMES = {
-    "Catalogue": "quaestor.tables.catalogue",
-    "Column": "quaestor.tables.schema",
-    "FollowedCollection": "quaestor.tables.collections",
-    "ObjectStorage": "quaestor.tables.object_storage",
-    "Schema": "quaestor.tables.schema",
-    "SchemaError": "quaestor.tables.schema",
-    "Type": "quaestor.tables.schema",
-    "VersionedTable": "quaestor.tables.versioned",
-    "maintain": "quaestor.tables.maintenance",
-    "versions": "quaestor.tables.intervals",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = names_at_first_use(
+    globals(),
+    {
+        "quaestor.tables.catalogue": "Catalogue",
+        "quaestor.tables.schema": "Column Schema SchemaError Type",
+        "quaestor.tables.collections": "FollowedCollection",
+        "quaestor.tables.object_storage": "ObjectStorage",
+        "quaestor.tables.versioned": "VersionedTable",
+        "quaestor.tables.maintenance": "maintain",
+        "quaestor.tables.intervals": "versions",
+    },
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -81,6 +83,42 @@ async def test_a_subscriber_receives_the_result_and_then_its_changes(mongo_url: 
         assert (gone.match_type, gone.key) == (MatchType.REMOVE, 1)
         assert (pulled.match_type, pulled.key, pulled.index) == (MatchType.ADD, 3, 2)
         assert [document["_id"] for _, document in live.rows()] == [0, 2, 3]
+
+
+def stages() -> int:
+    return sum(thread.name == "quaestor-stage" for thread in threading.enumerate())
+
+
+async def test_a_stage_runs_from_the_first_subscription_on(mongo_url: str, items: Collection) -> None:
+    """An app without subscriptions has no thread for them. Started again after its stop, it has none until the next."""
+    before = stages()
+    query = of_one_tag(items)
+    quaestor = Quaestor(**PATIENT)
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
+    for number in range(2):
+        await quaestor.start()
+        assert stages() == before
+        async with await quaestor.subscribe(query) as live, await quaestor.subscribe(query):
+            assert stages() == before + 1
+            assert len((await anext(live)).rows) == number  # type: ignore[union-attr]
+            items.insert_one({"tag": "tea"})
+            assert (await event(live)).match_type is MatchType.ADD
+        await quaestor.stop()
+        assert stages() == before
+    await client.close()
+
+
+async def test_a_subscription_that_is_made_before_the_start_has_its_stage(mongo_url: str, items: Collection) -> None:
+    items.insert_one({"tag": "tea"})
+    quaestor = Quaestor(**PATIENT)
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
+    early = asyncio.create_task(quaestor.subscribe(of_one_tag(items)))
+    await asyncio.sleep(0.05)
+    await quaestor.start()
+    async with await early as live:
+        assert len((await anext(live)).rows) == 1  # type: ignore[union-attr]
+    await quaestor.stop()
+    await client.close()
 
 
 async def test_a_pipeline_with_groups_is_followed(mongo_url: str, items: Collection) -> None:

@@ -172,6 +172,21 @@ def test_removing_a_key_leaves_the_others() -> None:
         assert all(other in ours for other in digests[gone + 1 :])
 
 
+def test_counters_above_a_byte_lose_no_key() -> None:
+    """2,000 keys in 16 positions: each counter has a rest beyond its byte, and every key that stays is found."""
+    ours = CountingFilter(Geometry(slices=2, bits_per_slice=8, capacity=2, error_rate=0.5))
+    digests = [wire_format.digest(str(i)) for i in range(2_000)]
+    for key in digests:
+        ours.add(key)
+    random.Random(2).shuffle(digests)
+    for gone, key in enumerate(digests):
+        ours.remove(key)
+        assert all(other in ours for other in digests[gone + 1 :][:50])
+    assert not any(ours.bits)
+    with pytest.raises(ValueError, match="not added"):
+        ours.remove(digests[0])
+
+
 def test_a_key_that_cannot_be_in_is_not_removed() -> None:
     """Counters never become negative, and a refused removal changes nothing."""
     ours = CountingFilter(DEFAULT)

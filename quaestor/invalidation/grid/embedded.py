@@ -55,12 +55,14 @@ class EmbeddedGrid:
         clock: Clock = system_clock,
         supervisor: Supervisor | None = None,
         followed: Callable[[], bool] | None = None,
+        stage_at_once: bool = True,
     ) -> None:
         """Make the grid; `start` begins.
 
         client_or_url: a client stays its owner's; for a URL, a client is made and closed.
         layer: event layer of all loops, which stays its owner's; None makes one in memory.
         followed: whether clients of this process follow live results; None: not known.
+        stage_at_once: False: the stage starts when `need_stage` is called, because nobody has subscribed to a query until then.
         each_layer: instead, makes an event layer for each loop: a layer on Redis reports a loss of data only once.
         """
         self._source = client_or_url
@@ -77,6 +79,8 @@ class EmbeddedGrid:
         self._clock = clock
         self._supervisor = supervisor or Supervisor(telemetry)
         self._threads: list[KeptThread] = []
+        self._stage_wanted = stage_at_once
+        self._staging = threading.Lock()
 
     def check(self) -> None:
         """Check whether this database can be followed. Raises ConfigurationError with the remedy, or DatabaseError."""
@@ -89,15 +93,26 @@ class EmbeddedGrid:
         earlier: grids that this one takes over from.
         """
         self._loops = replace(self._loops, shape=shape, earlier=tuple(earlier))
-        loops = {"ingest": self._run_ingest, "cell": self._run_cell, "stage": self._run_stage}
+        loops = {"ingest": self._run_ingest, "cell": self._run_cell}
         if self._loops.journal_flush_ms or (self._loops.live_journal_flush_ms and self._followed is not None):
             loops["journal"] = self._run_journal
-        for name, loop in loops.items():
-            self._threads.append(self._supervisor.thread(name, partial(self._keep, name, loop)))
+        with self._staging:
+            if self._stage_wanted:
+                loops["stage"] = self._run_stage
+            for name, loop in loops.items():
+                self._start(name, loop)
+
+    def need_stage(self) -> None:
+        """Start the stage of subscribed queries, unless it runs. Any thread may call this, also before `start`."""
+        with self._staging:
+            if not self._stage_wanted and self._threads:
+                self._start("stage", self._run_stage)
+            self._stage_wanted = True
 
     def stop(self) -> None:
         """Stop the threads; return when all have ended."""
-        threads, self._threads = self._threads, []
+        with self._staging:
+            threads, self._threads = self._threads, []
         for thread in threads:
             thread.tell()
         if isinstance(self.layer, MemoryEventLayer):
@@ -107,6 +122,9 @@ class EmbeddedGrid:
         if self._owned is not None:
             self._owned.close()
             self._owned = None
+
+    def _start(self, name: str, loop: _Loop) -> None:
+        self._threads.append(self._supervisor.thread(name, partial(self._keep, name, loop)))
 
     def _client(self) -> pymongo.MongoClient[Any]:
         if not isinstance(self._source, str):

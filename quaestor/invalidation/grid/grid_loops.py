@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pymongo
 
 from quaestor.clock import Clock, system_clock
 from quaestor.event_layer.bounds import PipelineBounds
 from quaestor.event_layer.loop_context import LoopContext
+from quaestor.first_use import FirstUse
 from quaestor.invalidation.grid.cell_loop import CellLoop
 from quaestor.invalidation.grid.resizing.handover import GridHandover
 from quaestor.invalidation.ingest.follower import ChangeStreamFollower
@@ -25,8 +26,13 @@ from quaestor.observability.telemetry import Telemetry
 from quaestor.ports import EventLayer
 from quaestor.realtime.rules import StageRules
 from quaestor.realtime.snapshots import MongoSnapshots
-from quaestor.realtime.stage import StageLoop
 from quaestor.settings import Settings
+
+if TYPE_CHECKING:
+    from quaestor.realtime import stage as stages
+    from quaestor.realtime.stage import StageLoop
+else:
+    stages = FirstUse("quaestor.realtime.stage")
 
 FREEZE_EVERY: Final = 20_000
 """New objects between two collections, in a process that only matches (see gc_freezing.py)."""
@@ -126,7 +132,7 @@ class GridLoops:
         clock: Clock = system_clock,
     ) -> StageLoop:
         """Return the loop of the stage of one query partition."""
-        return StageLoop(
+        return stages.StageLoop(
             layer,
             MongoSnapshots(client, max_records=self.standing_records),
             query_partition,

@@ -16,7 +16,7 @@ from typing import Final
 import bson
 
 from quaestor.errors import QueryError
-from quaestor.incremental import PriorState, plan_following
+from quaestor.incremental import PriorState
 from quaestor.incremental.sides import SidePlan, sides_of, unpack_members
 from quaestor.invalidation.matching.entities import SubscribedQuery, SubscribedSide
 from quaestor.invalidation.matching.memory_estimates import SIDE_MEMBER, side_bytes
@@ -137,6 +137,8 @@ class SubscribedQueries:
         self._check_version(version)
         if len(self._queries) >= self._max_queries:
             raise AnnouncementError(f"this cell already holds its {self._max_queries} subscribed queries", final=True)
+        from quaestor.incremental import plan_following  # few applications subscribe to queries: see docs/adr/0023
+
         plans = sides_of(plan_following(query, prior_state))
         if members is not None and len(members) != len(plans):
             raise AnnouncementError(f"announced with {len(members)} sides, but has {len(plans)}", final=True)
