@@ -10,7 +10,7 @@ from quaestor.cache_sketch.wire_format import positions
 MAX_KEYS = 2**32 - 1
 """More keys than any filter is asked to hold."""
 _FULL: Final = 255
-"""What the byte of a position counts at most."""
+"""Largest count of a position's byte."""
 
 
 class CountingFilter:

@@ -343,8 +343,8 @@ async def embedded_grid(parts: Parts, client: WatchClient) -> Stop:
         clock=parts.process.clock,
         supervisor=parts.process.supervisor,
         followed=lambda: parts.subscriptions.queries > 0 or len(parts.read_path.lookup.watches) > 0,
-        stage_at_once=parts.subscriptions.queries > 0,
     )
+    grid.stage_at_once = parts.subscriptions.queries > 0
     parts.subscriptions.stage_needed = grid.need_stage
     grid.start()
     if parts.process.settings.lifetimes.client_ttl == "estimated" or parts.effects.cdn:

@@ -44,7 +44,7 @@ def test_the_names_that_type_checkers_see_are_those_that_are_imported() -> None:
         for module, names in re.findall(r"from ([\w.]+) import (\([^)]*\)|[^\n]+)", block)
         for name in re.findall(r"\w+", names)
     }
-    assert seen == quaestor._HOMES
+    assert seen == {name: module for module, names in quaestor._NAMES.items() for name in names.split()}
     assert sorted(seen) == sorted(quaestor.__all__)
     assert set(quaestor.__all__) <= set(dir(quaestor))
 

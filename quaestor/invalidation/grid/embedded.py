@@ -42,7 +42,10 @@ LayerSource = Callable[[], EventLayer]
 
 
 class EmbeddedGrid:
-    """A 1 x 1 grid. start() and stop() own one thread for each loop; the supervisor restarts a loop that raises."""
+    """A 1 x 1 grid. start() and stop() own one thread for each loop; the supervisor restarts a loop that raises.
+
+    stage_at_once: False: the stage starts when `need_stage` is called, because nobody subscribes to a query before.
+    """
 
     def __init__(
         self,
@@ -55,14 +58,12 @@ class EmbeddedGrid:
         clock: Clock = system_clock,
         supervisor: Supervisor | None = None,
         followed: Callable[[], bool] | None = None,
-        stage_at_once: bool = True,
     ) -> None:
         """Make the grid; `start` begins.
 
         client_or_url: a client stays its owner's; for a URL, a client is made and closed.
         layer: event layer of all loops, which stays its owner's; None makes one in memory.
         followed: whether clients of this process follow live results; None: not known.
-        stage_at_once: False: the stage starts when `need_stage` is called, because nobody has subscribed to a query until then.
         each_layer: instead, makes an event layer for each loop: a layer on Redis reports a loss of data only once.
         """
         self._source = client_or_url
@@ -79,7 +80,7 @@ class EmbeddedGrid:
         self._clock = clock
         self._supervisor = supervisor or Supervisor(telemetry)
         self._threads: list[KeptThread] = []
-        self._stage_wanted = stage_at_once
+        self.stage_at_once = True
         self._staging = threading.Lock()
 
     def check(self) -> None:
@@ -97,7 +98,7 @@ class EmbeddedGrid:
         if self._loops.journal_flush_ms or (self._loops.live_journal_flush_ms and self._followed is not None):
             loops["journal"] = self._run_journal
         with self._staging:
-            if self._stage_wanted:
+            if self.stage_at_once:
                 loops["stage"] = self._run_stage
             for name, loop in loops.items():
                 self._start(name, loop)
@@ -105,9 +106,9 @@ class EmbeddedGrid:
     def need_stage(self) -> None:
         """Start the stage of subscribed queries, unless it runs. Any thread may call this, also before `start`."""
         with self._staging:
-            if not self._stage_wanted and self._threads:
+            if not self.stage_at_once and self._threads:
                 self._start("stage", self._run_stage)
-            self._stage_wanted = True
+            self.stage_at_once = True
 
     def stop(self) -> None:
         """Stop the threads; return when all have ended."""
