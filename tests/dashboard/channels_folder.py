@@ -24,7 +24,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 STATEMENTS = """
 CREATE ACTIVE DATASET Tweets (tid bigint, area text, text text) PRIMARY KEY tid;
 CREATE BROKER station AT "https://93.184.216.34/results/%3Cimg%20src=x%20onerror=alert(1)%3E" WITH {"lease": "PT1S"};
-CREATE CONTINUOUS CHANNEL Local (area text) PERIOD 10 SECONDS FROM BEGINNING {
+CREATE CONTINUOUS CHANNEL Local (area text) PERIOD 10 SECONDS PRIORITY HIGH FROM BEGINNING {
   SELECT t.tid, t.text FROM Tweets t WHERE is_new(t) AND t.area = area AND t.text <> '<img src=x onerror=alert(1)>'
 };
 """

@@ -30,6 +30,7 @@ def test_viewers_see_channels_brokers_feeds_and_runs_and_change_nothing(page: Pa
     page.enter(VIEWERS)
     becomes(lambda: HOSTILE in page.text("channel-letters"))
     assert "Local" in page.text("channels-table")
+    assert "continuous, high priority" in page.text("channels-table")
     assert "station" in page.text("brokers")
     assert "TweetFeed" in page.text("feeds")
     assert page.text("runs").count("published") == 2
