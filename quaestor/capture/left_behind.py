@@ -2,12 +2,14 @@
 
 A context is a strong reference to the slot of its recording. Once the slot is gone, no write can happen in the name of the
 request any more. Tasks of the driver inherit the context of the client's first user, and belong to no request: they are detached.
+So are cancelled timers, which asyncio keeps with their contexts until their time would have come. uvloop keeps none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +19,8 @@ from typing import Any, Final
 _DRIVER: Final = ("pymongo", "motor", "gridfs")
 _HANDED_BACK_S: Final = 0.005
 """Patience with a worker thread that has reported its result and still holds the context."""
+_MOST_TIMERS: Final = 1_000
+"""Timers that are looked at; a loop with more of them is waited for."""
 
 
 class LeftBehind:
@@ -48,6 +52,8 @@ class LeftBehind:
             return []
         tasks = self._spawned()
         if not tasks and not self.over:
+            self._detach_cancelled_timers()
+        if not tasks and not self.over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HANDED_BACK_S):
                     await self._gone.wait()
@@ -65,6 +71,17 @@ class LeftBehind:
             elif task is not asyncio.current_task():
                 spawned.append(task)
         return spawned
+
+    def _detach_cancelled_timers(self) -> None:
+        timers = getattr(self._loop, "_scheduled", ())  # of asyncio's own loops
+        if len(timers) > _MOST_TIMERS:
+            return
+        for timer in timers:
+            context: Context | None = getattr(timer, "_context", None)
+            if context is None or not timer.cancelled() or context.get(self._variable) is not self._slot():
+                continue
+            if sys.getrefcount(context) == _OWNED:
+                context.run(self._variable.set, self._nobody)
 
     def _collected(self, _: object) -> None:
         """Report that the slot is gone. Called in the thread that has dropped the last reference."""
@@ -85,3 +102,12 @@ def _of_driver(task: asyncio.Task[Any]) -> bool:
     frame = getattr(task.get_coro(), "cr_frame", None)
     name = "" if frame is None else str(frame.f_globals.get("__name__", ""))
     return name.partition(".")[0] in _DRIVER
+
+
+def _references(holder: list[object]) -> int:
+    context = holder[0]
+    return sys.getrefcount(context)
+
+
+_OWNED: Final = _references([object()])
+"""References to a context that one timer holds, and a variable of ours. Counting adds one, as versions have it."""

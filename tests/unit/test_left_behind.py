@@ -1,0 +1,85 @@
+"""Work that a request leaves behind, on asyncio's own loop: which of it can still act in the request's name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+
+import pytest
+
+from quaestor.capture import left_behind, recording
+from quaestor.capture.left_behind import LeftBehind
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is waited for: what is over is over at once."""
+    monkeypatch.setattr(left_behind, "_HANDED_BACK_S", 0)
+
+
+Start = Callable[[], asyncio.TimerHandle]
+
+
+async def of_a_request(start: Start) -> tuple[LeftBehind, asyncio.TimerHandle]:
+    """What a handler has left behind that starts a timer; the task of its request is over."""
+
+    async def run() -> tuple[LeftBehind, asyncio.TimerHandle]:
+        block = recording()
+        with block:
+            timer = start()
+        return block.left_behind(), timer
+
+    return await asyncio.create_task(run())
+
+
+def in_30_s() -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(30, lambda: None)
+
+
+async def test_cancelled_timers_hold_no_request() -> None:
+    """The driver cancels a timer for each command, and asyncio keeps it for as long as the command might have taken."""
+    left, timer = await of_a_request(in_30_s)
+    timer.cancel()
+    assert not left.over
+    assert await left.tasks() == []
+    assert left.over
+
+
+async def test_a_timer_that_may_still_fire_holds_its_request() -> None:
+    """Its function could write in the name of the request."""
+    left, timer = await of_a_request(in_30_s)
+    assert await left.tasks() == []
+    assert not left.over
+    timer.cancel()
+    assert await left.tasks() == []
+    assert left.over
+
+
+async def test_a_context_that_somebody_else_has_too_holds_its_request() -> None:
+    """A cancelled timer says nothing of the others that can act in its context."""
+    shared: list[contextvars.Context] = []
+
+    def start() -> asyncio.TimerHandle:
+        shared.append(contextvars.copy_context())
+        return asyncio.get_running_loop().call_later(30, lambda: None, context=shared[0])
+
+    left, timer = await of_a_request(start)
+    timer.cancel()
+    assert await left.tasks() == []
+    assert not left.over
+    del timer  # the loop may have dropped it already
+    shared.clear()
+    await left.tasks()
+    assert left.over
+
+
+async def test_a_loop_with_very_many_timers_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is stored as soon as the timers are gone."""
+    monkeypatch.setattr(left_behind, "_MOST_TIMERS", 0)
+    left, timer = await of_a_request(in_30_s)
+    timer.cancel()
+    assert await left.tasks() == []
+    assert not left.over
