@@ -2,7 +2,7 @@
 
 A context is a strong reference to the slot of its recording. Once the slot is gone, no write can happen in the name of the
 request any more. Tasks of the driver inherit the context of the client's first user, and belong to no request: they are detached.
-So are cancelled timers, which asyncio keeps with their contexts until their time would have come. uvloop keeps none.
+Cancelled timers are detached too: asyncio keeps them, with their contexts, until their time would have come. uvloop keeps none.
 """
 
 from __future__ import annotations

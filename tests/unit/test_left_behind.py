@@ -24,7 +24,7 @@ Start = Callable[[], asyncio.TimerHandle]
 
 
 async def of_a_request(start: Start) -> tuple[LeftBehind, asyncio.TimerHandle]:
-    """What a handler has left behind that starts a timer; the task of its request is over."""
+    """Run a handler that starts a timer. Returns the work it has left behind, and the timer; its task is over."""
 
     async def run() -> tuple[LeftBehind, asyncio.TimerHandle]:
         block = recording()
