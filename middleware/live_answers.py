@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
+from quaestor.first_use import FirstUse
 from quaestor.live import sse
 from quaestor.live.answers import Named
-from quaestor.live.followed_routes import FollowedRoutes
-from quaestor.live.long_poll import LongPoll, wait_s
-from quaestor.live.streams import Stream, refuse
 from quaestor.middleware.followed_reads import FollowedReads, Reading, as_plain_get
 from quaestor.middleware.interface import Engine, Message, Receive, Scope, Send
 from quaestor.policy import Live
 from quaestor.read_path.request import KNOWN, RequestFacts
+
+if TYPE_CHECKING:
+    from quaestor.live import followed_routes, long_poll, streams
+    from quaestor.live.followed_routes import FollowedRoutes
+else:
+    followed_routes = FirstUse("quaestor.live.followed_routes")
+    long_poll = FirstUse("quaestor.live.long_poll")
+    streams = FirstUse("quaestor.live.streams")
 
 Answer = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HELD = "quaestor.held"
@@ -33,24 +40,35 @@ class LiveAnswers:
         ask: Callable[[Scope, Reading], Awaitable[None]],
         answer: Answer,
     ) -> None:
-        read_path, telemetry = engine.read_path, engine.telemetry
-        self._reads = FollowedReads(read_path, name=name, ask=ask)
+        self._engine = engine
+        self._reads = FollowedReads(engine.read_path, name=name, ask=ask)
         self._answer = answer
-        self._routes = FollowedRoutes(self._reads, watches=read_path.lookup.watches, process=read_path.process)
-        telemetry.followers.followers.set_function(lambda: self._routes.counts()[0])
-        telemetry.followers.answers.set_function(lambda: self._routes.counts()[1])
+        self._made: FollowedRoutes | None = None
+
+    @property
+    def _routes(self) -> FollowedRoutes:
+        """Followed routes, made for the first follower: few applications have live routes."""
+        if self._made is None:
+            read_path, telemetry = self._engine.read_path, self._engine.telemetry
+            made = followed_routes.FollowedRoutes(
+                self._reads, watches=read_path.lookup.watches, process=read_path.process
+            )
+            telemetry.followers.followers.set_function(lambda: made.counts()[0])
+            telemetry.followers.answers.set_function(lambda: made.counts()[1])
+            self._made = made
+        return self._made
 
     async def serves(self, scope: Scope, receive: Receive, send: Send, *, facts: RequestFacts, live: Live) -> bool:
         """Serve a request that follows. False: it is a plain request."""
         headers = scope["headers"]
         if sse.wants_stream(headers):
             if scope["method"] == "HEAD":
-                await refuse(send, "head")
+                await streams.refuse(send, "head")
             else:
                 plain = as_plain_get(scope, stream=True)
-                await Stream(self._routes, scope, receive, send, plain=plain, live=live).run()
+                await streams.Stream(self._routes, scope, receive, send, plain=plain, live=live).run()
             return True
-        seconds = wait_s(headers)
+        seconds = long_poll.wait_s(headers)
         if not seconds or scope["method"] != "GET" or _HELD in scope:
             return False
         known = next((value for name, value in headers if name == KNOWN), facts.if_none_match)
@@ -61,10 +79,10 @@ class LiveAnswers:
 
     async def _hold(self, scope: Scope, receive: Receive, send: Send, *, if_none_match: bytes, seconds: int) -> None:
         """Answer a long poll."""
-        poll = LongPoll(self._routes, scope, receive, plain=as_plain_get(scope, stream=False))
+        poll = long_poll.LongPoll(self._routes, scope, receive, plain=as_plain_get(scope, stream=False))
         refused = await poll.hold(if_none_match, seconds)
         if refused:
-            return await refuse(send, refused, self._routes.reconnect_ms())
+            return await streams.refuse(send, refused, self._routes.reconnect_ms())
         if poll.left:
             return None
 
@@ -79,7 +97,8 @@ class LiveAnswers:
 
     async def stop(self) -> None:
         """End all streams and long polls."""
-        await self._routes.stop()
+        if self._made is not None:
+            await self._made.stop()
         await self._reads.stop()
 
 
@@ -96,7 +115,7 @@ def refusing_streams(scope: Scope, send: Send) -> Send:
             kinds = [value for name, value in message.get("headers", ()) if name.lower() == b"content-type"]
             refused = not any(kind.lower().startswith(sse.MEDIA_TYPE) for kind in kinds)
             if refused:
-                return await refuse(send, "not-live")
+                return await streams.refuse(send, "not-live")
         if not refused:
             await send(message)
         return None

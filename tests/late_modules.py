@@ -32,6 +32,9 @@ FEW_NEED: Final = (
         "quaestor.incremental.result",
         "quaestor.realtime.live",
         "quaestor.realtime.stage",
+        "quaestor.live.followed_routes",
+        "quaestor.live.long_poll",
+        "quaestor.live.streams",
     ),
     *("quaestor.shared_storage", "quaestor.statistics", "quaestor.tables", "quaestor.testing"),
 )
