@@ -36,7 +36,8 @@ def sockets() -> list[Row]:
         (
             f"{restart['clients']:,} clients come back after a restart of the server; {restart['changed']:,} results changed "
             "meanwhile",
-            f"{restart['back_s']:.1f} s; {restart['missed']} changes missed",
+            f"{restart['back_s']:.1f} s; {restart['answers'].get('resumed', 0):,} resumed, and received "
+            f"{restart['missed']:,} changes from before",
             f"{restart['queries_read']:,} queries were read again; aims: 5.8 s and 0",
         ),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from benchmarks.figure_rows.results import Result, Row, count, result
 
 SIZES = (380_000, 3_800_000, 38_000_000)
@@ -29,13 +31,23 @@ def _size(measured: Result) -> Row:
     )
 
 
+def _in_turn(figures: Iterable[str]) -> str:
+    *first, last = figures
+    return f"{', '.join(first)} and {last}"
+
+
 def channels() -> list[Row]:
     """Return the rows of channels: runs with 50 million subscribers, and GOOD beside them."""
-    single, groups = (
-        result(name, run=f"bad_channels --subscribers 50000000 --rate 800 {options} --keep")
+    single, *grouped = (
+        result(
+            f"bad_channels_local_50000000_{name}",
+            run=f"bad_channels --subscribers 50000000 --rate 800 {options} --keep",
+        )
         for name, options in (
-            ("bad_channels_local_50000000_50000_800_individual", "--areas 50000 --individual"),
-            ("bad_channels_local_50000000_1000_800_grouped", "--areas 1000"),
+            ("50000_800_individual", "--areas 50000 --individual"),
+            ("300_800_grouped", "--areas 300"),
+            ("1000_800_grouped", "--areas 1000"),
+            ("50000_800_grouped", "--areas 50000"),
         )
     )
     beside = result("bad_vs_good_150000_1000_80", run="bad_vs_good --keep")
@@ -48,10 +60,16 @@ def channels() -> list[Row]:
             f"{single['peak_memory_mb'] / 1_000:.1f} GB; a new process reads its subscriptions in {single['start_s']:.0f} s",
         ),
         (
-            f"the same with groups, {groups['areas']:,} areas",
-            f"{groups['median']['total_s']:.2f} s for {groups['median']['results']:,.0f} results of groups",
-            f"the slowest of {len(groups['runs'])} runs {max(run['total_s'] for run in groups['runs']):.2f} s; "
-            f"{groups['peak_memory_mb'] / 1_000:.1f} GB",
+            "the same with groups, " + _in_turn(f"{groups['areas']:,}" for groups in grouped) + " areas",
+            _in_turn(f"{groups['median']['total_s']:.2f}" for groups in grouped)
+            + " s for "
+            + _in_turn(f"{groups['median']['results']:,.0f}" for groups in grouped)
+            + " results of groups",
+            "the slowest run of each "
+            + _in_turn(f"{max(run['total_s'] for run in groups['runs']):.2f}" for groups in grouped)
+            + " s; "
+            + _in_turn(f"{groups['peak_memory_mb'] / 1_000:.1f}" for groups in grouped)
+            + " GB",
         ),
         (
             f"a run of a channel: {beside['setup']['subscribers']:,} single subscribers, {beside['areas']:,} areas, "
