@@ -6,14 +6,20 @@ from collections.abc import Iterable
 
 from benchmarks.figure_rows.results import Result, Row, count, result
 
-SIZES = (380_000, 3_800_000, 38_000_000)
+SIZES = {"duckdb": (380_000, 3_800_000, 38_000_000), "spark": (380_000,)}
+"""Numbers of messages, by executor."""
+ENGINES = {"duckdb": "DuckDB", "spark": "Spark in one process"}
 LEAST_NEW = -1
 """Position of the smallest share of new messages."""
 
 
 def continuous() -> list[Row]:
-    """Return a row for each size: the incremental query of five, with the least new messages, beside the full one."""
-    return [_size(result(f"tapestry_{size}_duckdb", run=f"tapestry --messages {size} --keep")) for size in SIZES]
+    """Return a row for each executor and size: the incremental query of five, with the least new messages, beside the full."""
+    return [
+        _size(result(f"tapestry_{size}_{executor}", run=f"tapestry --messages {size} --executor {executor} --keep"))
+        for executor, sizes in SIZES.items()
+        for size in sizes
+    ]
 
 
 def _size(measured: Result) -> Row:
@@ -22,7 +28,8 @@ def _size(measured: Result) -> Row:
     took = {name: query["single"][LEAST_NEW]["s"] for name, query in queries.items()}
     slow = [name for name, seconds in took.items() if seconds > 1.5 * floor_s]
     return (
-        f"continuous queries over {measured['messages']:,} messages, {new:.1%} of them new, DuckDB",
+        f"continuous queries over {measured['messages']:,} messages, {new:.1%} of them new, "
+        + ENGINES[measured["executor"]],
         ", ".join(f"{name} {count(1_000 * seconds)}" for name, seconds in took.items()) + " ms",
         "the full queries "
         + ", ".join(count(1_000 * query["full"]["s"]) for query in queries.values())
