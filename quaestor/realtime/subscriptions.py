@@ -75,6 +75,10 @@ class Subscriptions:
     def _followed(self) -> LocalSubscriptions:
         return self._made()[0]
 
+    @property
+    def _loop(self) -> ResultsLoop:
+        return self._made()[1]
+
     def _made(self) -> tuple[LocalSubscriptions, ResultsLoop]:
         if self._parts is None:  # on the event loop alone, like every subscription
             followed = local_subscriptions.LocalSubscriptions(self._layer, self._process, shape=self._shape)
@@ -155,10 +159,11 @@ class Subscriptions:
                 raise SubscriptionError(remedy(live.lacking), retryable=False)
 
     def _ensure_running(self) -> None:
-        followed, loop = self._made()
-        with followed.lock:
+        with self._followed.lock:
             if self._thread is None:
-                self._thread = self._process.supervisor.thread("subscriptions", loop.run, wake=followed.work.set)
+                self._thread = self._process.supervisor.thread(
+                    "subscriptions", self._loop.run, wake=self._followed.work.set
+                )
         self.stage_needed()
 
 

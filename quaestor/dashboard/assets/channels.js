@@ -1,4 +1,4 @@
-// Channels: runs against their periods, results, brokers, feeds, dead letters, time by stage; pause, resume, and replay or drop of dead letters for operators.
+// Channels: runs, brokers, feeds, dead letters; acts of operators.
 
 import { keepSection } from "./section.js";
 import { $, choices, count, element, number, rows, share, show, time } from "./words.js";
@@ -14,7 +14,7 @@ const STAGES = ["load", "subscriptions", "execute", "encode", "publish"];
 export function channelLines(channels, nowMs) {
 	return channels.map((channel) => {
 		const due = channel.next === null ? "–" : Date.parse(channel.next) <= nowMs ? "now" : `in ${time(Date.parse(channel.next) - nowMs)}`;
-		const kind = [channel.kind, ...(channel.push ? ["push"] : []), ...(channel.priority === "normal" ? [] : [`${channel.priority} priority`])].join(", ");
+		const kind = `${channel.kind}${channel.push ? ", push" : ""}${channel.priority === "normal" ? "" : `, ${channel.priority} priority`}`;
 		const state = { text: channel.error ? `${channel.state}: ${channel.error}` : channel.state, level: channel.error ? "bad" : "" };
 		const took = channel.took_s === null ? "–" : { text: time(1000 * channel.took_s), level: channel.took_s > channel.period_s ? "bad" : "" };
 		const overruns = { text: channel.runs ? `${count(channel.overruns)} of ${count(channel.runs)}` : "–", level: channel.overruns ? "warn" : "" };
