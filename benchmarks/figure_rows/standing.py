@@ -72,7 +72,9 @@ def channels() -> list[Row]:
             + " s for "
             + _in_turn(f"{groups['median']['results']:,.0f}" for groups in grouped)
             + " results of groups",
-            "the slowest run of each "
+            "the slowest of "
+            + _in_turn(str(len(groups["runs"])) for groups in grouped)
+            + " runs "
             + _in_turn(f"{max(run['total_s'] for run in groups['runs']):.2f}" for groups in grouped)
             + " s; "
             + _in_turn(f"{groups['peak_memory_mb'] / 1_000:.1f}" for groups in grouped)

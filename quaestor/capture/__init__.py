@@ -5,11 +5,12 @@ The listener needs the driver, and is imported at its first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quaestor.capture.context import current, logging_writes, not_recording, recording, uncacheable
 from quaestor.capture.recorder import ConstantsOfRun, Outcome, Recorder
 from quaestor.capture.write_log import WriteLog
+from quaestor.first_use import names_at_first_use
 
 if TYPE_CHECKING:
     from quaestor.capture.listener import Capture
@@ -20,9 +21,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name != "Capture":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from quaestor.capture.listener import Capture
-
-    return Capture
+__getattr__ = names_at_first_use(globals(), {"quaestor.capture.listener": "Capture"})

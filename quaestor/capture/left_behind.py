@@ -51,9 +51,10 @@ class LeftBehind:
         if self.over:
             return []
         tasks = self._spawned()
-        if not tasks and not self.over:
-            self._detach_cancelled_timers()
-        if not tasks and not self.over:
+        if tasks or self.over:
+            return tasks
+        self._detach_cancelled_timers()
+        if not self.over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HANDED_BACK_S):
                     await self._gone.wait()
@@ -63,11 +64,11 @@ class LeftBehind:
         spawned = []
         for task in asyncio.all_tasks():
             context = _context_of(task)
-            if context is None or context.get(self._variable) is not self._slot():
+            if context is None or not self._is_of_request(context):
                 continue
             if _of_driver(task):
                 with suppress(RuntimeError):  # the task is running at this moment
-                    context.run(self._variable.set, self._nobody)
+                    self._detach(context)
             elif task is not asyncio.current_task():
                 spawned.append(task)
         return spawned
@@ -78,10 +79,16 @@ class LeftBehind:
             return
         for timer in timers:
             context: Context | None = getattr(timer, "_context", None)
-            if context is None or not timer.cancelled() or context.get(self._variable) is not self._slot():
+            if context is None or not timer.cancelled() or not self._is_of_request(context):
                 continue
             if sys.getrefcount(context) == _OWNED:
-                context.run(self._variable.set, self._nobody)
+                self._detach(context)
+
+    def _is_of_request(self, context: Context) -> bool:
+        return context.get(self._variable) is self._slot()
+
+    def _detach(self, context: Context) -> None:
+        context.run(self._variable.set, self._nobody)
 
     def _collected(self, _: object) -> None:
         """Report that the slot is gone. Called in the thread that has dropped the last reference."""

@@ -8,6 +8,7 @@ modules: few applications subscribe to queries (docs/adr/0023).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -63,27 +64,24 @@ class Subscriptions:
         self._lasting = lasting
         self.resolver = resolver
         self.stage_needed: Callable[[], None] = lambda: None
-        self._parts: tuple[LocalSubscriptions, ResultsLoop] | None = None
         self._thread: KeptThread | None = None
 
     @property
     def queries(self) -> int:
         """Number of different queries that this process is subscribed to."""
-        return 0 if self._parts is None else len(self._followed.by_query)
+        return len(self._followed.by_query) if self._used else 0
 
     @property
+    def _used(self) -> bool:
+        return "_followed" in self.__dict__  # made by the first subscription, on the event loop
+
+    @cached_property
     def _followed(self) -> LocalSubscriptions:
-        return self._made()[0]
+        return local_subscriptions.LocalSubscriptions(self._layer, self._process, shape=self._shape)
 
-    @property
+    @cached_property
     def _loop(self) -> ResultsLoop:
-        return self._made()[1]
-
-    def _made(self) -> tuple[LocalSubscriptions, ResultsLoop]:
-        if self._parts is None:  # on the event loop alone, like every subscription
-            followed = local_subscriptions.LocalSubscriptions(self._layer, self._process, shape=self._shape)
-            self._parts = followed, results_loop.ResultsLoop(self._layer, self._process, followed)
-        return self._parts
+        return results_loop.ResultsLoop(self._layer, self._process, self._followed)
 
     async def subscribe(
         self,
@@ -104,7 +102,7 @@ class Subscriptions:
         Raises QueryError if the query is malformed, or its result does not follow from writes. Raises SubscriptionError if the
         grid refuses it, has not answered by the deadline, or cannot deliver in this mode.
         """
-        if self._parts is None:
+        if not self._used:
             await anyio.to_thread.run_sync(_load)
         named, (query, recomputation) = query, await query_resolution.resolved(query, self.resolver)
         every_ms = self._process.settings.realtime.poll_interval_ms if poll_interval_ms is None else poll_interval_ms
@@ -137,7 +135,7 @@ class Subscriptions:
 
     def stop(self) -> None:
         """End all subscriptions, and the thread. Blocks until it has ended."""
-        if self._parts is None:
+        if not self._used:
             return
         if self._thread is not None:
             self._thread.stop()

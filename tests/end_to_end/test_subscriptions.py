@@ -45,16 +45,23 @@ def of_one_tag(items: Collection, **window: Any) -> Query:
 
 
 @asynccontextmanager
-async def running(mongo_url: str, **settings: Any) -> AsyncIterator[Quaestor]:
+async def attached(mongo_url: str, **settings: Any) -> AsyncIterator[Quaestor]:
+    """A Quaestor with a client of its own, not started yet; stopped in the end."""
     quaestor = Quaestor(**PATIENT | settings)
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
     await client.admin.command("ping")
-    await quaestor.start()
     try:
         yield quaestor
     finally:
         await quaestor.stop()
         await client.close()
+
+
+@asynccontextmanager
+async def running(mongo_url: str, **settings: Any) -> AsyncIterator[Quaestor]:
+    async with attached(mongo_url, **settings) as quaestor:
+        await quaestor.start()
+        yield quaestor
 
 
 async def event(live: LiveResult) -> ResultEvent:
@@ -91,34 +98,28 @@ def stages() -> int:
 
 async def test_a_stage_runs_from_the_first_subscription_on(mongo_url: str, items: Collection) -> None:
     """An app without subscriptions has no thread for them. Started again after its stop, it has none until the next."""
-    before = stages()
-    query = of_one_tag(items)
-    quaestor = Quaestor(**PATIENT)
-    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
-    for number in range(2):
-        await quaestor.start()
-        assert stages() == before
-        async with await quaestor.subscribe(query) as live, await quaestor.subscribe(query):
-            assert stages() == before + 1
-            assert len((await anext(live)).rows) == number  # type: ignore[union-attr]
-            items.insert_one({"tag": "tea"})
-            assert (await event(live)).match_type is MatchType.ADD
-        await quaestor.stop()
-        assert stages() == before
-    await client.close()
+    before, query = stages(), of_one_tag(items)
+    async with attached(mongo_url) as quaestor:
+        for number in range(2):
+            await quaestor.start()
+            assert stages() == before
+            async with await quaestor.subscribe(query) as live, await quaestor.subscribe(query):
+                assert stages() == before + 1
+                assert len((await anext(live)).rows) == number  # type: ignore[union-attr]
+                items.insert_one({"tag": "tea"})
+                assert (await event(live)).match_type is MatchType.ADD
+            await quaestor.stop()
+            assert stages() == before
 
 
 async def test_a_subscription_that_is_made_before_the_start_has_its_stage(mongo_url: str, items: Collection) -> None:
     items.insert_one({"tag": "tea"})
-    quaestor = Quaestor(**PATIENT)
-    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(mongo_url, event_listeners=[quaestor.capture])
-    early = asyncio.create_task(quaestor.subscribe(of_one_tag(items)))
-    await asyncio.sleep(0.05)
-    await quaestor.start()
-    async with await early as live:
-        assert len((await anext(live)).rows) == 1  # type: ignore[union-attr]
-    await quaestor.stop()
-    await client.close()
+    async with attached(mongo_url) as quaestor:
+        early = asyncio.create_task(quaestor.subscribe(of_one_tag(items)))
+        await eventually(lambda: quaestor.subscriptions._used or early.done())  # it waits for the grid's shape
+        await quaestor.start()
+        async with await early as live:
+            assert len((await anext(live)).rows) == 1  # type: ignore[union-attr]
 
 
 async def test_a_pipeline_with_groups_is_followed(mongo_url: str, items: Collection) -> None:

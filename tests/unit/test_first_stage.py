@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from quaestor.clock import system_clock
@@ -34,7 +32,8 @@ def subscription(number: int) -> bytes:
 
 def admitted(layer: MemoryEventLayer) -> int:
     """The queries that a new stage holds after it has read the pipeline."""
-    context = LoopContext(deployment="d", heartbeat_ms=10, telemetry=Telemetry())
+    later = 10  # so that the epoch is later than the entries
+    context = LoopContext(deployment="d", heartbeat_ms=10, telemetry=Telemetry(), clock=lambda: system_clock() + later)
     readers = ReaderPool(lambda *_: None, 1)  # type: ignore[arg-type]
     stage = StageLoop(
         layer, lambda *_: None, 0, SHAPE, context, rules=StageRules(max_queries=100), readers=readers  # type: ignore[arg-type]
@@ -51,5 +50,4 @@ def test_quotas_hold_for_subscriptions_that_are_older_than_the_first_stage(earli
     for _ in range(earlier_stages):
         assert admitted(layer) == 0
     layer.append(streams.queries("d", 0), [subscription(number) for number in range(100)])
-    time.sleep(0.01)  # so that the next epoch is later than the entries
     assert admitted(layer) == (100 if earlier_stages else 81)
