@@ -1,7 +1,8 @@
 """Many selectors on one hot collection: processor time of mongod with live queries, beside a `watch()` each.
 
-A real mongod. First an application with live queries under uvicorn, whose sockets follow one selector each; then as many change
-streams of a driver in this process, with the same selectors. Both see the same paced writes. Each write belongs to one selector.
+A real mongod. First nobody follows; then an application with live queries under uvicorn, whose sockets follow one selector each;
+then as many change streams of a driver in this process, with the same selectors. All see the same paced writes. Each write
+belongs to one selector.
 Run: python -m benchmarks.live_selectors [--selectors 1000] [--writes 500] [--no-save] (2 minutes)
 """
 
@@ -34,6 +35,13 @@ async def paced(items: Any, selectors: int, writes: int) -> None:
         await asyncio.sleep(max(0.0, begun_s + number / RATE_HZ - time.perf_counter()))
         change = {"$set": {"k": number % selectors}, "$inc": {"n": 1}}
         await asyncio.to_thread(items.update_one, {"_id": number % selectors}, change, upsert=True)
+
+
+async def of_writes(mongod: Server, items: Any, selectors: int, writes: int) -> float:
+    """Processor seconds of mongod for the writes themselves: nobody follows."""
+    ran_s = harness.processor_s(mongod.pid)
+    await paced(items, selectors, writes)
+    return harness.processor_s(mongod.pid) - ran_s
 
 
 async def of_live(mongod: Server, items: Any, selectors: int, writes: int) -> float:
@@ -82,21 +90,27 @@ async def of_watches(mongod: Server, items: Any, selectors: int, writes: int) ->
 
 
 async def measured(mongod: Server, selectors: int, writes: int) -> dict[str, Any]:
-    """One side after the other, on the same mongod. The database is empty before each."""
+    """One side after the other, on the same mongod. The database is empty before each.
+
+    beyond_writes: how many times the processor time of the live side the watches take, both without that of the writes alone;
+    None where the live side is not above it.
+    """
     ran_s: dict[str, float] = {}
     with pymongo.MongoClient[dict[str, Any]](mongod.url) as client:
-        for name, side in (("live", of_live), ("watch", of_watches)):
+        for name, side in (("writes", of_writes), ("live", of_live), ("watch", of_watches)):
             client.drop_database(DATABASE)
             items = client[DATABASE].items
             items.create_index("k")
             ran_s[name] = await side(mongod, items, selectors, writes)
         client.drop_database(DATABASE)
+    live_s, watch_s = (ran_s[name] - ran_s["writes"] for name in ("live", "watch"))
     return {
         "selectors": selectors,
         "writes": writes,
         "rate_hz": RATE_HZ,
         "mongod_cpu_ms_a_write": {name: round(value / writes * 1_000, 3) for name, value in ran_s.items()},
         "watch_of_live": round(ran_s["watch"] / ran_s["live"], 1),
+        "beyond_writes": round(watch_s / live_s, 1) if live_s > 0 else None,
         "aim": {"watch_of_live": 50},
     }
 

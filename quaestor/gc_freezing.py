@@ -9,12 +9,14 @@ full collections off. Young objects are collected as always. After a number of n
 that are garbage at the start are collected; later cycles only while they are young.
 
 In a process that serves requests most young objects belong to requests under way. Their end frees them. A collection after every
-700 new objects walks them again and again for nothing.
+700 new objects walks them again and again for nothing. Rarer collections find more: with Python's own second threshold the middle
+generation would grow to 110,000 objects, a pause of 40 to 110 ms. The middle generation is therefore collected every second time.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Final
 
 _NEVER: Final = 1 << 30
@@ -25,6 +27,10 @@ _YOUNG: Final = 1
 _OFTEN: Final = frozenset({700, 2_000})
 """Python's own thresholds for a collection of young objects, in new objects: until 3.12, and from 3.13."""
 _SELDOM: Final = 10_000
+_OWN_OLDER: Final = [10, 10]
+"""Python's own thresholds for the two older generations, in collections of the generation before."""
+_IN_SMALL_PARTS: Final = 1, 50
+"""The middle generation is collected every second time, a fifth of the pause; the oldest one about as often as before."""
 
 
 def freeze_loaded() -> None:
@@ -36,15 +42,16 @@ def freeze_loaded() -> None:
 def ease_once() -> None:
     """Do the same in a process that serves requests, and from then on collect its young objects less often.
 
-    Does nothing if any object is frozen: the application has then decided already which objects are long-lived. A threshold that
-    is not Python's own stays.
+    Does nothing if any object is frozen: the application has then decided already which objects are long-lived. Thresholds that
+    are not Python's own stay.
     """
     if gc.get_freeze_count():
         return
     freeze_loaded()
     young, *older = gc.get_threshold()
     if young in _OFTEN:
-        gc.set_threshold(_SELDOM, *older)
+        in_parts = older == _OWN_OLDER and sys.version_info < (3, 14)  # later versions count otherwise
+        gc.set_threshold(_SELDOM, *(_IN_SMALL_PARTS if in_parts else older))
 
 
 class GcFreezing:

@@ -65,6 +65,16 @@ def concerns_stage(payload: bytes) -> bool:
     return letter is not None and letter in b"sx"
 
 
+def is_subscription(payload: bytes) -> bool:
+    """Whether an entry of the query pipeline is a subscription, without decoding it."""
+    return type_of(payload) == b"s"
+
+
+def lease_end_ms(payload: bytes) -> int:
+    """End of the lease of a subscription, whose query is not decoded. Raises EventLayerError if the payload is unreadable."""
+    return decode_payload(payload, lambda fields: int(fields["exp"]))
+
+
 def encode_query_event(event: QueryEvent) -> bytes:
     """Payload for a query pipeline. Raises UnsupportedQueryError if a filter holds what BSON cannot say without the client."""
     match event:

@@ -157,6 +157,21 @@ class SharedResult:
         """Whether there has been a result, though it may be distrusted now."""
         return self.replica.known or self._advanced_at_ms > 0
 
+    def advances(self, now_ms: int) -> bool:
+        """Note that the result has got further with its stage, as nearly all do at each look. False: `watch` has to find out."""
+        reported = self.reported
+        fresh_as_of_ms = reported.fresh_as_of_ms
+        if (
+            fresh_as_of_ms <= self._watched_ms
+            or self.stalled is not None
+            or self.needs_full_result
+            or self.query_id in reported.behind
+            or not self.replica.epoch.startswith(reported.stage)
+        ):
+            return False
+        self._watched_ms, self._advanced_at_ms = fresh_as_of_ms, now_ms
+        return True
+
     def watch(self, now_ms: int, *, bound_ms: int) -> Stalled | Resumed | None:
         """Compare the result's progress with the last look; return the notice for subscribers, if there is one.
 

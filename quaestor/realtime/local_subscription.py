@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -13,6 +13,7 @@ from quaestor.errors import SubscriptionError
 from quaestor.event_layer.partitioning import query_partition
 from quaestor.incremental import ResultEvent
 from quaestor.model import GridShape
+from quaestor.realtime.due_times import DueTimes
 from quaestor.realtime.live import LiveResult, SharedResult
 from quaestor.realtime.messages import Subscription, Unsubscription
 from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Notice, Step, remedy
@@ -44,13 +45,26 @@ class SubscriptionNames:
         return f"{self._origin}:{next(self._numbers)}"
 
 
+class SubscriberRef(weakref.ref[LiveResult]):
+    """Weak reference to a subscriber. A subscriber that the garbage collector has taken has left.
+
+    query_id: of its query.
+    key: of the reference in its subscription.
+    """
+
+    __slots__ = ("key", "query_id")
+    query_id: str
+    key: int
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class LocalSubscription:
     """Subscription of this process to one query. Guarded by the lock of its shared result.
 
     id: name of the subscription in the grid.
     stage: address of the stage that maintains it.
-    live: the subscribers in this process.
+    due: times of the next messages to the stages, by query.
+    references: to the subscribers in this process.
     asked_ms: time of the last message to the stage; 0: none yet.
     """
 
@@ -58,19 +72,63 @@ class LocalSubscription:
     query_id: str
     stage: StageAddress
     shared: SharedResult
-    live: weakref.WeakSet[LiveResult] = field(default_factory=weakref.WeakSet)
+    due: DueTimes[str]
+    references: dict[int, SubscriberRef] = field(default_factory=dict)
     asked_ms: int = 0
 
-    def add(self, live: LiveResult) -> None:
-        """Add a subscriber. The stage receives a smaller poll interval soon."""
+    @property
+    def subscribers(self) -> Iterator[LiveResult]:
+        """The subscribers in this process, without collected ones."""
+        for reference in self.references.values():
+            live = reference()
+            if live is not None:
+                yield live
+
+    def add(self, live: LiveResult, *, gone: Callable[[SubscriberRef], None]) -> None:
+        """Add a subscriber. The stage receives a smaller poll interval soon.
+
+        gone: called when the subscriber is collected, in any thread, without the lock.
+        """
         if live.options.poll_interval_ms < self.poll_interval_ms:
-            self.asked_ms = min(self.asked_ms, 1)
-        self.live.add(live)
+            self._hurry()
+        reference = SubscriberRef(live, gone)
+        reference.query_id, reference.key = self.query_id, id(live)
+        self.references[reference.key] = reference
+
+    def discard(self, live: LiveResult) -> bool:
+        """Remove a subscriber; whether it was there."""
+        return self.references.pop(id(live), None) is not None
+
+    def forget(self, reference: SubscriberRef) -> bool:
+        """Remove a collected subscriber; whether it was there."""
+        if self.references.get(reference.key) is not reference:
+            return False
+        del self.references[reference.key]
+        return True
+
+    def asked(self, now_ms: int, *, extend_ms: int) -> None:
+        """Take in that its stage receives its message now. The next one is due a while later."""
+        self.asked_ms = now_ms
+        self.due.schedule(self.query_id, now_ms + self._every_ms(extend_ms))
 
     def is_due(self, now_ms: int, *, extend_ms: int) -> bool:
-        """Whether its stage has to receive its message again: never before it was sent for the first time."""
-        every_ms = ASK_AGAIN_MS if self.shared.needs_full_result else extend_ms
-        return self.asked_ms > 0 and now_ms - self.asked_ms >= every_ms
+        """Whether its stage has to receive its message again, at its due time. If not, its next due time is set.
+
+        Never before the message was sent for the first time.
+        """
+        due_ms = self.asked_ms + self._every_ms(extend_ms)
+        if self.asked_ms and now_ms < due_ms:
+            self.due.schedule(self.query_id, due_ms)
+        return self.asked_ms > 0 and now_ms >= due_ms
+
+    def _every_ms(self, extend_ms: int) -> int:
+        return ASK_AGAIN_MS if self.shared.needs_full_result else extend_ms
+
+    def _hurry(self) -> None:
+        """Send its stage the message as soon as possible, unless it waits for the first one."""
+        if self.asked_ms:
+            self.asked_ms = 1
+            self.due.schedule(self.query_id, 0)
 
     def subscription(self, tenant: str, *, expires_at_ms: int) -> Subscription:
         """The message to its stage that begins it and renews its lease."""
@@ -81,7 +139,7 @@ class LocalSubscription:
             query=self.shared.query,
             fresh=self.shared.needs_full_result,
             expires_at_ms=expires_at_ms,
-            exact=any(live.options.exact for live in self.live),
+            exact=any(live.options.exact for live in self.subscribers),
             poll_interval_ms=self.poll_interval_ms,
         )
 
@@ -92,7 +150,7 @@ class LocalSubscription:
     @property
     def poll_interval_ms(self) -> int:
         """Smallest poll interval of its subscribers."""
-        return min((live.options.poll_interval_ms for live in self.live), default=0)
+        return min((live.options.poll_interval_ms for live in self.subscribers), default=0)
 
     def unsubscription(self) -> Unsubscription:
         """The message to its stage that ends it."""
@@ -100,20 +158,21 @@ class LocalSubscription:
 
     def require_full_result(self) -> None:
         """Ask for the full result as soon as possible."""
-        self.shared.needs_full_result, self.asked_ms = True, 1
+        self.shared.needs_full_result = True
+        self._hurry()
 
     def rename(self, name: str) -> None:
         """Go on under another name, so that no older message can be taken for the answer. The old one's lease ends."""
         self.id = name
         self.shared.replica.reset(name)
-        self.shared.needs_full_result, self.asked_ms = True, min(self.asked_ms, 1)
+        self.require_full_result()
 
     def push(self, events: Sequence[ResultEvent | Notice], *, step: Step | None = None) -> None:
         """Send the events of one change, or notices, to all subscribers here.
 
         step: the position behind them.
         """
-        for live in self.live:
+        for live in self.subscribers:
             live.push(events, step=step)
 
     def take_lacking(self, lacking: tuple[str, ...] | None) -> None:
@@ -121,12 +180,12 @@ class LocalSubscription:
         before, self.shared.lacking = self.shared.delivery, lacking
         delivery = self.shared.delivery
         if delivery is not DeliveryMode.EXACT:
-            for live in [live for live in self.live if live.options.exact]:
+            for live in [live for live in self.subscribers if live.options.exact]:
                 live.fail(SubscriptionError(remedy(lacking or ()), retryable=False))
         if delivery is not before:
             self.push([DeliveryChanged(delivery=delivery, lacking=lacking or ())])
 
     def fail(self, error: SubscriptionError) -> None:
         """Tell all subscribers here that it has ended."""
-        for live in self.live:
+        for live in self.subscribers:
             live.fail(error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -14,8 +15,9 @@ from quaestor.event_layer import streams
 from quaestor.model import GridShape, Query
 from quaestor.ports import EventLayer
 from quaestor.realtime.codec import encode_query_event
+from quaestor.realtime.due_times import DueTimes
 from quaestor.realtime.live import DEFAULT_OPTIONS, LiveResult, ReportedProgress, SharedResult, SubscriberOptions
-from quaestor.realtime.local_subscription import LocalSubscription, StageAddress, SubscriptionNames
+from quaestor.realtime.local_subscription import LocalSubscription, StageAddress, SubscriberRef, SubscriptionNames
 from quaestor.realtime.look_back import LookBack
 from quaestor.realtime.messages import ResultChange, Subscription, Unsubscription
 from quaestor.realtime.notices import DeliveryMode, Step
@@ -23,7 +25,9 @@ from quaestor.realtime.pipeline_reader import LOOK_BACK_MS, PipelineReader
 from quaestor.realtime.replica import Replica
 from quaestor.runtime.supervision.process_context import ProcessContext
 
-_PARTED_AT_ONCE: Final = 500
+_SENT_AT_ONCE: Final = 500
+_ASKED_AT_ONCE: Final = 100
+"""Messages that are made in one go. Other threads wait about a millisecond for the lock."""
 
 
 class LocalSubscriptions:
@@ -31,7 +35,8 @@ class LocalSubscriptions:
 
     shape: of the grid, None while it is not known.
     lock: guards the subscriptions and their results.
-    by_query: the subscriptions.
+    by_query: the subscriptions; `end` removes one.
+    subscribers: number of their subscribers.
     names: their names in the grid.
     reader: of the results pipelines of their stages.
     reported: progress of these stages, by results pipeline.
@@ -43,6 +48,7 @@ class LocalSubscriptions:
         self.shape = shape
         self.lock = threading.RLock()
         self.by_query: dict[str, LocalSubscription] = {}
+        self.subscribers = 0
         self.names = SubscriptionNames()
         self.reader = PipelineReader(layer, {}, retention_ms=process.settings.grid.retention_ms)
         self.reported: dict[str, ReportedProgress] = {}
@@ -50,6 +56,15 @@ class LocalSubscriptions:
         self.look_back = LookBack(layer, process.clock)
         self._layer = layer
         self._process = process
+        self._due: DueTimes[str] = DueTimes()
+        self._placed: Counter[StageAddress] = Counter()
+        self._gone: deque[SubscriberRef] = deque()
+
+    @property
+    def followed_pipelines(self) -> set[str]:
+        """Names of the results pipelines of the subscriptions' stages."""
+        with self.lock:
+            return set(map(self.results_of, self._placed))
 
     def join(
         self,
@@ -74,14 +89,16 @@ class LocalSubscriptions:
                     reported=self.reported_by(stage),
                     recomputation=recomputation,
                 )
-                local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared)
+                local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared, due=self._due)
                 self.by_query[query_id] = local
+                self._placed[stage] += 1
             elif options.exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
                 local.rename(self.names.next())  # post-images may have been switched on since: its stage has to look
             queue = self._process.settings.realtime.subscription_queue
             earlier = partial(self._earlier, local)
             live = LiveResult(local.shared, queue=queue, cancel=self._leave, options=options, earlier=earlier)
-            local.add(live)
+            local.add(live, gone=self._gone.append)
+            self.subscribers += 1
             return live
 
     def _earlier(self, local: LocalSubscription, position: Step, *, wanted: int) -> list[ResultChange]:
@@ -98,8 +115,48 @@ class LocalSubscriptions:
             local = self.by_query.get(shared.query_id)
             if local is None or local.shared is not shared:
                 return None
-            local.live.discard(live)
-            return None if local.live else self.by_query.pop(shared.query_id)
+            self.subscribers -= local.discard(live)
+            return None if local.references else self.end(local)
+
+    def abandoned(self) -> list[LocalSubscription]:
+        """Remove collected subscribers. Return the subscriptions that have ended with them."""
+        ended = []
+        with self.lock:
+            while self._gone:
+                reference = self._gone.popleft()
+                local = self.by_query.get(reference.query_id)
+                if local is None or not local.forget(reference):
+                    continue
+                self.subscribers -= 1
+                if not local.references:
+                    ended.append(self.end(local))
+        return ended
+
+    def end(self, local: LocalSubscription) -> LocalSubscription:
+        """Remove a subscription, which is there, and return it. The caller holds the lock."""
+        del self.by_query[local.query_id]
+        self._due.cancel(local.query_id)
+        self._displaced(local.stage)
+        self.subscribers -= len(local.references)
+        return local
+
+    def end_all(self) -> list[LocalSubscription]:
+        """Remove and return all subscriptions. The caller holds the lock."""
+        return [self.end(local) for local in list(self.by_query.values())]
+
+    def move(self, local: LocalSubscription, stage: StageAddress) -> bool:
+        """Note that another stage is responsible; False if the subscription has ended. The caller holds the lock."""
+        if self.by_query.get(local.query_id) is not local:
+            return False
+        self._displaced(local.stage)
+        local.stage = stage
+        self._placed[stage] += 1
+        return True
+
+    def _displaced(self, stage: StageAddress) -> None:
+        self._placed[stage] -= 1
+        if not self._placed[stage]:
+            del self._placed[stage]
 
     def reported_by(self, stage: StageAddress) -> ReportedProgress:
         return self.reported.setdefault(self.results_of(stage), ReportedProgress())
@@ -122,14 +179,50 @@ class LocalSubscriptions:
                 raise SubscriptionError(f"the event layer did not answer: {error}") from error
             with self.lock:
                 self.reader.positions.setdefault(stream, offset)
-        self.ask(local)
+        self.ask([local])
         self.work.set()
 
-    def ask(self, local: LocalSubscription) -> None:
-        now_ms = self._process.clock()
-        local.asked_ms = now_ms
-        expires_at_ms = now_ms + self._process.settings.realtime.subscription_lease_ms
-        self.send(local.stage, local.subscription(self._process.settings.owner, expires_at_ms=expires_at_ms))
+    def due(self, now_ms: int, *, most: int) -> list[LocalSubscription]:
+        """Return the subscriptions whose stages have to receive their messages again.
+
+        most: number of leases that may be extended; the others stay due. Full results are requested in any case.
+        """
+        due: list[LocalSubscription] = []
+        later: list[str] = []
+        with self.lock:
+            for query_id in self._due.due(now_ms):
+                local = self.by_query.get(query_id)
+                if local is None or not local.is_due(now_ms, extend_ms=self._extend_ms):
+                    continue
+                if local.shared.needs_full_result:
+                    due.append(local)
+                elif most > 0:
+                    most -= 1
+                    due.append(local)
+                else:
+                    later.append(query_id)
+            for query_id in later:
+                self._due.schedule(query_id, now_ms)
+        return due
+
+    def ask(self, subscriptions: Sequence[LocalSubscription]) -> None:
+        """Send the stages the messages of these subscriptions, which begin them or extend their leases."""
+        settings = self._process.settings
+        for start in range(0, len(subscriptions), _ASKED_AT_ONCE):
+            by_stage: dict[StageAddress, list[Subscription | Unsubscription]] = {}
+            now_ms = self._process.clock()
+            expires_at_ms = now_ms + settings.realtime.subscription_lease_ms
+            with self.lock:
+                for local in subscriptions[start : start + _ASKED_AT_ONCE]:
+                    local.asked(now_ms, extend_ms=self._extend_ms)
+                    event = local.subscription(settings.owner, expires_at_ms=expires_at_ms)
+                    by_stage.setdefault(local.stage, []).append(event)
+            for stage, events in by_stage.items():
+                self.send(stage, *events)
+
+    @property
+    def _extend_ms(self) -> int:
+        return self._process.settings.realtime.subscription_extend_ms
 
     def part(self, ended: Iterable[LocalSubscription], *, lasting: bool) -> None:
         """Send the stages the end of this process's subscriptions.
@@ -145,8 +238,8 @@ class LocalSubscriptions:
             event = local.parting(owner, expires_at_ms=until_ms) if is_kept else local.unsubscription()
             by_stage.setdefault(local.stage, []).append(event)
         for stage, events in by_stage.items():
-            for start in range(0, len(events), _PARTED_AT_ONCE):
-                self.send(stage, *events[start : start + _PARTED_AT_ONCE])
+            for start in range(0, len(events), _SENT_AT_ONCE):
+                self.send(stage, *events[start : start + _SENT_AT_ONCE])
 
     def send(self, stage: StageAddress, *events: Subscription | Unsubscription) -> None:
         """Send events. After a failure they are sent again later, or their leases end."""

@@ -7,7 +7,7 @@ order. Subscribers receive only the differences.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionError
@@ -141,7 +141,7 @@ class ResultsLoop:
         if message.again:
             local.require_full_result()
             return
-        del self._followed.by_query[message.query_id]
+        self._followed.end(local)
         self._process.telemetry.subscriptions.refused.inc()
         local.fail(SubscriptionError(message.reason, retryable=False))
 
@@ -175,59 +175,35 @@ class ResultsLoop:
         self._housekept_ms = now_ms
         self._followed.look_back.forget()
         self.follow_shape(now_ms)
-        extend_ms = self._process.settings.realtime.subscription_extend_ms
-        subscribers, stages = 0, set[StageAddress]()
-        abandoned: list[LocalSubscription] = []
-        due: list[LocalSubscription] = []
-        for part in self._parts():
-            with self._followed.lock:
-                for local in part:
-                    number = len(local.live)
-                    subscribers += number
-                    if number:
-                        stages.add(local.stage)
-                        if local.is_due(now_ms, extend_ms=extend_ms):
-                            due.append(local)
-                    elif self._followed.by_query.get(local.query_id) is local:
-                        del self._followed.by_query[local.query_id]
-                        abandoned.append(local)
-        wanted = set(map(self._followed.results_of, stages))
-        if self._followed.reader.positions.keys() - wanted:
-            wanted = self._forget_pipelines()
-        self._measure(wanted, subscribers, now_ms)
-        for local in abandoned:
+        for local in self._followed.abandoned():
             self._followed.send(local.stage, local.unsubscription())
-        for local in self._spread(due, extend_ms):
-            self._followed.ask(local)
+        self._forget_pipelines()
+        self._measure(now_ms)
+        self._followed.ask(self._followed.due(now_ms, most=self._extended_at_once))
 
-    def _forget_pipelines(self) -> set[str]:
-        """Forget pipelines that no subscription reads any more. Return the others."""
-        with self._followed.lock:  # what has come meanwhile counts
-            wanted = {self._followed.results_of(local.stage) for local in self._followed.by_query.values()}
-            for stream in self._followed.reader.positions.keys() - wanted:
+    def _forget_pipelines(self) -> None:
+        """Forget pipelines that no subscription reads any more."""
+        with self._followed.lock:
+            for stream in self._followed.reader.positions.keys() - self._followed.followed_pipelines:
                 del self._followed.reader.positions[stream]
-        return wanted
 
-    def _spread(self, due: Sequence[LocalSubscription], extend_ms: int) -> Iterator[LocalSubscription]:
-        """Iterate over those to ask for now: all that need a full result, and of the leases to be extended twice the average.
+    @property
+    def _extended_at_once(self) -> int:
+        """The most leases that one round extends: twice the average.
 
         Subscriptions that began together would otherwise all be extended together, and delay the results meanwhile.
         """
-        most = len(self._followed.by_query) * _HOUSEKEEPING_MS * 2 // max(1, extend_ms) + _LEAST_AT_ONCE
-        for local in due:
-            if not local.shared.needs_full_result:
-                if not most:
-                    continue
-                most -= 1
-            yield local
+        extend_ms = self._process.settings.realtime.subscription_extend_ms
+        return len(self._followed.by_query) * _HOUSEKEEPING_MS * 2 // max(1, extend_ms) + _LEAST_AT_ONCE
 
-    def _measure(self, wanted: Set[str], subscribers: int, now_ms: int) -> None:
+    def _measure(self, now_ms: int) -> None:
+        wanted = self._followed.followed_pipelines
         reported_ms = [
             reported.fresh_as_of_ms for stream, reported in self._followed.reported.items() if stream in wanted
         ]
         metrics = self._process.telemetry.subscriptions
         metrics.queries.set(len(self._followed.by_query))
-        metrics.subscribers.set(subscribers)
+        metrics.subscribers.set(self._followed.subscribers)
         known_ms = [at_ms for at_ms in reported_ms if at_ms]
         metrics.lag_s.set(max(0, now_ms - min(known_ms)) / 1000 if known_ms else 0)
 
@@ -245,7 +221,8 @@ class ResultsLoop:
         }
         with self._followed.lock:
             for local, stage in moved:
-                local.stage = stage
+                if not self._followed.move(local, stage):
+                    continue
                 local.shared.move(self._followed.reported_by(stage), now_ms=now_ms)
                 self._followed.reader.positions.setdefault(self._followed.results_of(stage), offsets[stage])
                 local.rename(self._followed.names.next())

@@ -44,12 +44,13 @@ class StallWatch:
         """Look whether some results have got further, and tell their subscribers. Return how many stand still."""
         stalled = 0
         for local in subscriptions:
-            if not local.shared.begun:
+            shared = local.shared
+            if shared.advances(now_ms) or not shared.begun:
                 continue
-            notice = local.shared.watch(now_ms, bound_ms=self._bound_ms)
+            notice = shared.watch(now_ms, bound_ms=self._bound_ms)
             if notice is not None:
                 local.push([notice])
-            stalled += local.shared.stalled is not None
+            stalled += shared.stalled is not None
         return stalled
 
     def report(self, stalled: int) -> None:

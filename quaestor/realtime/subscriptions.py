@@ -142,7 +142,7 @@ class Subscriptions:
         with self._followed.lock:
             self._thread = None
             self._followed.reader.positions.clear()
-            ended, self._followed.by_query = list(self._followed.by_query.values()), {}
+            ended = self._followed.end_all()
             for local in ended:
                 local.fail(SubscriptionError("this process follows nothing any more"))
         self._followed.part(ended, lasting=self._lasting)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -124,6 +125,15 @@ async def test_young_objects_are_collected_less_often_unless_the_app_says_how_of
     gc.set_threshold(own, 11, 12)
     await frozen_at_each_message(HandEngine())
     assert gc.get_threshold() == (then, 11, 12)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the older thresholds mean something else from Python 3.14")
+@pytest.mark.usefixtures("nothing_frozen")
+async def test_the_middle_generation_stays_small_where_young_objects_are_collected_less_often() -> None:
+    """Its collection walks at most two young generations more than what survives; the oldest is collected as often as before."""
+    gc.set_threshold(700, 10, 10)
+    await frozen_at_each_message(HandEngine())
+    assert gc.get_threshold() == (10_000, 1, 50)
 
 
 @pytest.mark.usefixtures("nothing_frozen")

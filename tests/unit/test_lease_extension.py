@@ -30,8 +30,8 @@ async def test_leases_that_are_due_together_are_extended_in_parts_and_in_time() 
     loop = ResultsLoop(layer, process, followed)
     queries = {str(n): Query(namespace="shop.items", operation=Operation.FIND, filter={"k": n}) for n in range(QUERIES)}
     lives = [followed.join(query_id, query) for query_id, query in queries.items()]
+    followed.ask(list(followed.by_query.values()))
     for local in followed.by_query.values():
-        followed.ask(local)
         local.shared.needs_full_result = False
     stream = streams.queries(settings.deployment, 0, SHAPE.generation)
     seen = "0"

@@ -5,7 +5,8 @@ Payloads are collected. The cell's loop appends them, in order, before its posit
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from quaestor.errors import EventLayerError, QueryError
 from quaestor.event_layer.codec import encode_image
@@ -14,7 +15,7 @@ from quaestor.invalidation.matching.subscription_matching import AnnouncementErr
 from quaestor.model import AfterImage, WriteKind
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
-from quaestor.realtime.codec import decode_query_event, encode_matched
+from quaestor.realtime.codec import decode_query_event, encode_matched, is_subscription, lease_end_ms
 from quaestor.realtime.messages import (
     Announcement,
     CellProgress,
@@ -25,9 +26,9 @@ from quaestor.realtime.messages import (
     MatchedWrite,
     MatchingLost,
     QueriesEnded,
-    Subscription,
 )
 
+T = TypeVar("T")
 _TO_ALL: Final = (WriteKind.GAP, WriteKind.COLLECTION)
 
 
@@ -59,12 +60,13 @@ class SubscriptionEvents:
 
     def lease_of(self, payload: bytes) -> int:
         """Return the end of the lease of this query pipeline entry, which a starting stage must find; 0: it has none."""
-        event = self._understood(payload)
-        return event.expires_at_ms if isinstance(event, Subscription) else 0
+        return (self._understood(lease_end_ms, payload) or 0) if is_subscription(payload) else 0
 
     def take_query_event(self, payload: bytes) -> int:
         """Process this entry of the query pipeline from the stage. Return the same as `lease_of`."""
-        event = self._understood(payload)
+        if is_subscription(payload):
+            return self.lease_of(payload)
+        event = self._understood(decode_query_event, payload)
         match event:
             case Announcement():
                 self._announced(event)
@@ -75,8 +77,6 @@ class SubscriptionEvents:
             case QueriesEnded():
                 for query_id in event.query_ids:
                     self._node.subscriptions.end(query_id)
-            case Subscription():
-                return event.expires_at_ms
         return 0
 
     def processed(self, image: AfterImage, payload: bytes | None) -> None:
@@ -140,9 +140,9 @@ class SubscriptionEvents:
     def _lost(self, query_id: str, token: str, reason: str, *, final: bool) -> None:
         self._say(MatchingLost(cell=self._cell, query_id=query_id, token=token, reason=reason, final=final))
 
-    def _understood(self, payload: bytes) -> object:
+    def _understood(self, decode: Callable[[bytes], T], payload: bytes) -> T | None:
         try:
-            return decode_query_event(payload)
+            return decode(payload)
         except EventLayerError as error:
             self._telemetry.failure("event-layer", "cell.query_event_unreadable", error, cell=str(self._cell))
             return None

@@ -259,7 +259,7 @@ class LiveEndpoint:
                 if server_stops():
                     self.http.end_all()
                 await self._look_at_sockets()
-                await groups.keep_house()
+                groups.keep_house()
         finally:
             self.http.end_all()
             for watch in watches:

@@ -48,20 +48,32 @@ class QueryGroup:
     members: the subscriptions.
     rows: the result as the newest events made it.
     version: of the newest write that the rows may contain.
-    empty_since_ms: when the last member left; None while there are members.
     failed: why the query is followed no longer.
     """
 
-    def __init__(self, wanted: WantedResult, live: LiveResult, *, limits: SocketLimits, clock: Clock) -> None:
+    def __init__(
+        self,
+        wanted: WantedResult,
+        live: LiveResult,
+        *,
+        limits: SocketLimits,
+        clock: Clock,
+        empty_since_ms: dict[QueryGroup, int],
+    ) -> None:
+        """Make a group without members.
+
+        empty_since_ms: groups without members, with the time since when. The group notes itself there.
+        """
         self.wanted = wanted
         self.live = live
         self.members: dict[Member, None] = {}
         self.rows = ResultRows(ordered=live.ordered)
         self.version: Version = 0
-        self.empty_since_ms: int | None = clock()
         self.failed: ProtocolError | None = None
         self._limits = limits
         self._clock = clock
+        self._empty_since_ms = empty_since_ms
+        empty_since_ms[self] = clock()
         self._name = uuid.uuid4().hex[:8]
         self._history: History | None = None
         self._whole: Whole | None = None
@@ -96,12 +108,12 @@ class QueryGroup:
     def join(self, member: Member) -> None:
         """Add a subscription. Its first event is the next change of the rows."""
         self.members[member] = None
-        self.empty_since_ms = None
+        self._empty_since_ms.pop(self, None)
 
     def leave(self, member: Member) -> None:
         """Remove a subscription, if it is there."""
         if self.members.pop(member, self) is None and not self.members:
-            self.empty_since_ms = self._clock()
+            self._empty_since_ms[self] = self._clock()
 
     def result_text(self, form: RecordForm) -> str:
         """The rows as a JSON array, their keys if some are not their `_id`s, and the end. Encoded once for each state."""

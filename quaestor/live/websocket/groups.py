@@ -23,7 +23,6 @@ from quaestor.read_path.service import ReadPath
 from quaestor.realtime.live import LiveResult
 from quaestor.realtime.notices import DeliveryMode
 from quaestor.rest.database import Connection
-from quaestor.tasks import in_parts
 
 
 class Engine(Protocol):
@@ -52,6 +51,7 @@ class QueryGroups:
         self._limits = limits
         self._clock = clock
         self._groups: dict[tuple[bytes, DeliveryMode, int | None], asyncio.Future[QueryGroup]] = {}
+        self._empty_since_ms: dict[QueryGroup, int] = {}
         self._errands = engine.read_path.process.supervisor.errands("live-queries")
 
     def __len__(self) -> int:
@@ -86,18 +86,12 @@ class QueryGroups:
         """Make the grid report its progress at once, for a while."""
         self._engine.read_path.own_writes.expect()
 
-    async def keep_house(self) -> None:
-        """Once a second: end groups whose last member left long ago, and the oldest beyond the limit."""
+    def keep_house(self) -> None:
+        """Once a second: end groups whose last member left long ago, and the oldest beyond the limit. O(empty groups)."""
         now_ms = self._clock()
-        empty: list[tuple[int, QueryGroup]] = []
-        async for begun in in_parts(self._groups.values()):
-            if begun.done() and not begun.exception():
-                group = begun.result()
-                if group.empty_since_ms is not None:
-                    empty.append((group.empty_since_ms, group))
-        empty.sort(key=lambda pair: pair[0])
+        empty = sorted(self._empty_since_ms.items(), key=lambda pair: pair[1])
         spare = 0 if server_stops() else len(empty) - self._limits.lingering  # the next process goes on with them
-        for place, (since_ms, group) in enumerate(empty):
+        for place, (group, since_ms) in enumerate(empty):
             if place < spare or now_ms - since_ms > self._limits.resume_s * 1_000:
                 self._errands.start(group.live.cancel())
 
@@ -121,7 +115,9 @@ class QueryGroups:
                 wanted.query, delivery=wanted.delivery, steps=True, poll_interval_ms=wanted.poll_interval_ms
             )
             async with live:
-                group = QueryGroup(wanted, live, limits=self._limits, clock=self._clock)
+                group = QueryGroup(
+                    wanted, live, limits=self._limits, clock=self._clock, empty_since_ms=self._empty_since_ms
+                )
                 await group.begin()
                 begun.set_result(group)
                 await group.run()
@@ -136,3 +132,5 @@ class QueryGroups:
             begun.cancel()
             if group is not None and group.failed is None:
                 group.fail(ProtocolError(503, "the endpoint follows the query no longer; subscribe again"))
+            if group is not None:  # its members have left
+                self._empty_since_ms.pop(group, None)
