@@ -6,9 +6,10 @@ of plain predicates is one function (one_function.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from quaestor.query.absent_fields import LEAST_COST, by_field, decided_at_once
 from quaestor.query.allowance import within_allowance
 from quaestor.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
 from quaestor.query.fast_paths import paired_ranges, short_cut
@@ -28,6 +29,23 @@ def compile_node(node: Node) -> Matcher:
     The function raises UncertainMatchError when a regular expression could not be decided in time. The function is pure and may
     be called from several threads.
     """
+    if not isinstance(node, Conjunction) or cost(node) < LEAST_COST:
+        return _bounded(node)
+    costly = {field: part for field, part in by_field(node).items() if cost(part) >= LEAST_COST}
+    return _bounded(node) if not costly else _divided(node, costly)
+
+
+def _divided(node: Conjunction, costly: Mapping[str, Conjunction]) -> Matcher:
+    """Return the function of a conjunction whose costly parts are called only for documents that have their fields."""
+    taken = {id(member) for part in costly.values() for member in part.members}
+    others = Conjunction(tuple(member for member in node.members if id(member) not in taken))
+    parts = [decided_at_once(field, _bounded(part)) for field, part in costly.items()]
+    matches = conjunction_of([_bounded(others), *parts] if others.members else parts)
+    shares = sum(map(may_take_long, (others, *costly.values()))) > 1  # one allowance for all of them
+    return within_allowance(matches) if shares else matches
+
+
+def _bounded(node: Node) -> Matcher:
     matches = _matcher(node)
     return within_allowance(matches) if may_take_long(node) else matches
 
