@@ -127,6 +127,7 @@ def reads(browser: Browser, site: Site) -> dict[str, Any]:
 
 def main() -> None:
     """Measure everything and keep the result."""
+    given = harness.arguments(__doc__)
     if CHROMIUM.path is None:
         raise ConfigurationError("no Chromium here: `make chromium` installs it")
     with (
@@ -139,7 +140,7 @@ def main() -> None:
             "lookups": lookups(browser, site.url) | {"aim": "1,000,000 per second"},
             "reads": reads(browser, site),
         }
-    harness.save("browser_client", result)
+    harness.report("browser_client", result, keep=not given.no_save)
 
 
 if __name__ == "__main__":

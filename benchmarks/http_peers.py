@@ -191,6 +191,7 @@ def _over(reports: dict[str, dict[str, Any]], kind: str, name: str, baseline: st
 
 
 def main() -> None:
+    given = harness.arguments(__doc__)
     line, around, shared = "quaestor, by the one line", "quaestor, around the app", "quaestor, out of Redis"
     ids, stored, shared_stored = "quaestor, a list of ids", "quaestor, each stored", "quaestor, each stored, in Redis"
     with ExitStack() as stack:
@@ -225,7 +226,7 @@ def main() -> None:
             stage.bare()
             stage.ours(shared_stored, "line_app", **out_of_redis, **EACH_STORED)
             distributed = stage.measure()
-    harness.save(
+    harness.report(
         "http_peers",
         {
             "what": f"GET of {OBJECTS} objects as JSON, one uvicorn worker, wrk with 32 connections, medians of {ROUNDS} rounds",
@@ -253,6 +254,7 @@ def main() -> None:
             "aims": "hits in memory at least 0.8 of bare and 8 times fastapi-cache2; stored misses at least 0.75 of uncached, "
             "in Redis 0.55",
         },
+        keep=not given.no_save,
     )
 
 

@@ -115,14 +115,16 @@ def _node(suite: Path, arguments: list[str], environment: Mapping[str, str]) -> 
 
 
 def main() -> None:
+    given = harness.arguments(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         suite = fetch(Path(folder))
         if suite is None:
             print(f"{SUITE} cannot be had here: it takes Node, npm and a registry that answers")
             return
-        harness.save(
+        harness.report(
             "http_suite",
             {"suite": SUITE, "defaults": outcome(suite, {}), "opt_in": {**OPT_IN, **outcome(suite, OPT_IN)}},
+            keep=not given.no_save,
         )
 
 

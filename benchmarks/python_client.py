@@ -184,11 +184,12 @@ def lookups(entries: int) -> dict[str, float]:
 
 
 def main() -> None:
+    given = harness.arguments(__doc__)
     with harness.uvicorn("benchmarks.python_client:app", environment={}) as server:
         answer = httpx.get(f"{server.url}/items")
         hits = asyncio.run(asynchronous(server.url, answer)) | synchronous(server.url, answer)
     best = "hishel by RFC 9111"
-    harness.save(
+    harness.report(
         "python_client",
         {
             "what": f"hits per second of a list of {OBJECTS} objects, one at a time, median of {ROUNDS} rounds of {SECONDS:g} s",
@@ -203,6 +204,7 @@ def main() -> None:
             "lookups_per_s": {f"{entries} entries": lookups(entries) for entries in ENTRIES},
             "aim": "over_hishel >= 10; lookups: a million per second in the browser",
         },
+        keep=not given.no_save,
     )
 
 
