@@ -19,6 +19,8 @@ from quaestor.realtime.messages import Subscription, Unsubscription
 from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Notice, Step, remedy
 
 ASK_AGAIN_MS: Final = 1_000
+_AT_ONCE: Final = 1
+"""Time of the last message of a subscription whose next message is due at once."""
 
 
 class StageAddress(NamedTuple):
@@ -45,6 +47,25 @@ class SubscriptionNames:
         return f"{self._origin}:{next(self._numbers)}"
 
 
+class MessageTimes:
+    """Times of the next messages to the stages, by query.
+
+    requests: of messages that are sent as soon as they are due: requests for full results, smaller poll intervals.
+    leases: of messages that extend leases.
+    """
+
+    __slots__ = ("leases", "requests")
+
+    def __init__(self) -> None:
+        self.requests: DueTimes[str] = DueTimes()
+        self.leases: DueTimes[str] = DueTimes()
+
+    def cancel(self, query_id: str) -> None:
+        """Send no more messages of this query."""
+        self.requests.cancel(query_id)
+        self.leases.cancel(query_id)
+
+
 class SubscriberRef(weakref.ref[LiveResult]):
     """Weak reference to a subscriber. A subscriber that the garbage collector has taken has left.
 
@@ -63,7 +84,7 @@ class LocalSubscription:
 
     id: name of the subscription in the grid.
     stage: address of the stage that maintains it.
-    due: times of the next messages to the stages, by query.
+    times: of the next messages to the stages.
     references: to the subscribers in this process.
     asked_ms: time of the last message to the stage; 0: none yet.
     """
@@ -72,7 +93,7 @@ class LocalSubscription:
     query_id: str
     stage: StageAddress
     shared: SharedResult
-    due: DueTimes[str]
+    times: MessageTimes
     references: dict[int, SubscriberRef] = field(default_factory=dict)
     asked_ms: int = 0
 
@@ -109,17 +130,25 @@ class LocalSubscription:
     def asked(self, now_ms: int, *, extend_ms: int) -> None:
         """Take in that its stage receives its message now. The next one is due a while later."""
         self.asked_ms = now_ms
-        self.due.schedule(self.query_id, now_ms + self._every_ms(extend_ms))
+        self._schedule(extend_ms)
 
-    def is_due(self, now_ms: int, *, extend_ms: int) -> bool:
-        """Whether its stage has to receive its message again, at its due time. If not, its next due time is set.
+    def is_due(self, now_ms: int, *, extend_ms: int, request: bool) -> bool:
+        """Whether its stage has to receive its message again, at a due time. If not, its next due time is set.
 
-        Never before the message was sent for the first time.
+        request: the due time is that of a request, and not of a lease.
         """
-        due_ms = self.asked_ms + self._every_ms(extend_ms)
-        if self.asked_ms and now_ms < due_ms:
-            self.due.schedule(self.query_id, due_ms)
-        return self.asked_ms > 0 and now_ms >= due_ms
+        if request is self._is_request and now_ms >= self.asked_ms + self._every_ms(extend_ms):
+            return True
+        self._schedule(extend_ms)
+        return False
+
+    @property
+    def _is_request(self) -> bool:
+        return self.shared.needs_full_result or self.asked_ms == _AT_ONCE
+
+    def _schedule(self, extend_ms: int) -> None:
+        times = self.times.requests if self._is_request else self.times.leases
+        times.schedule(self.query_id, self.asked_ms + self._every_ms(extend_ms))
 
     def _every_ms(self, extend_ms: int) -> int:
         return ASK_AGAIN_MS if self.shared.needs_full_result else extend_ms
@@ -127,8 +156,8 @@ class LocalSubscription:
     def _hurry(self) -> None:
         """Send its stage the message as soon as possible, unless it waits for the first one."""
         if self.asked_ms:
-            self.asked_ms = 1
-            self.due.schedule(self.query_id, 0)
+            self.asked_ms = _AT_ONCE
+            self.times.requests.schedule(self.query_id, _AT_ONCE)
 
     def subscription(self, tenant: str, *, expires_at_ms: int) -> Subscription:
         """The message to its stage that begins it and renews its lease."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -15,9 +15,14 @@ from quaestor.event_layer import streams
 from quaestor.model import GridShape, Query
 from quaestor.ports import EventLayer
 from quaestor.realtime.codec import encode_query_event
-from quaestor.realtime.due_times import DueTimes
 from quaestor.realtime.live import DEFAULT_OPTIONS, LiveResult, ReportedProgress, SharedResult, SubscriberOptions
-from quaestor.realtime.local_subscription import LocalSubscription, StageAddress, SubscriberRef, SubscriptionNames
+from quaestor.realtime.local_subscription import (
+    LocalSubscription,
+    MessageTimes,
+    StageAddress,
+    SubscriberRef,
+    SubscriptionNames,
+)
 from quaestor.realtime.look_back import LookBack
 from quaestor.realtime.messages import ResultChange, Subscription, Unsubscription
 from quaestor.realtime.notices import DeliveryMode, Step
@@ -56,7 +61,7 @@ class LocalSubscriptions:
         self.look_back = LookBack(layer, process.clock)
         self._layer = layer
         self._process = process
-        self._due: DueTimes[str] = DueTimes()
+        self._times = MessageTimes()
         self._placed: Counter[StageAddress] = Counter()
         self._gone: deque[SubscriberRef] = deque()
 
@@ -89,7 +94,7 @@ class LocalSubscriptions:
                     reported=self.reported_by(stage),
                     recomputation=recomputation,
                 )
-                local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared, due=self._due)
+                local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared, times=self._times)
                 self.by_query[query_id] = local
                 self._placed[stage] += 1
             elif options.exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
@@ -135,7 +140,7 @@ class LocalSubscriptions:
     def end(self, local: LocalSubscription) -> LocalSubscription:
         """Remove a subscription, which is there, and return it. The caller holds the lock."""
         del self.by_query[local.query_id]
-        self._due.cancel(local.query_id)
+        self._times.cancel(local.query_id)
         self._displaced(local.stage)
         self.subscribers -= len(local.references)
         return local
@@ -182,32 +187,30 @@ class LocalSubscriptions:
         self.ask([local])
         self.work.set()
 
-    def due(self, now_ms: int, *, most: int) -> list[LocalSubscription]:
-        """Return the subscriptions whose stages have to receive their messages again.
+    def due(self, now_ms: int, *, most: int) -> Collection[LocalSubscription]:
+        """Return the subscriptions whose stages have to receive their messages again. O(their number).
 
-        most: number of leases that may be extended; the others stay due. Full results are requested in any case.
+        most: number of leases to extend, at least 1; the others stay due.
         """
-        due: list[LocalSubscription] = []
-        later: list[str] = []
+        due: dict[str, LocalSubscription] = {}
         with self.lock:
-            for query_id in self._due.due(now_ms):
-                local = self.by_query.get(query_id)
-                if local is None or not local.is_due(now_ms, extend_ms=self._extend_ms):
-                    continue
-                if local.shared.needs_full_result:
-                    due.append(local)
-                elif most > 0:
-                    most -= 1
-                    due.append(local)
-                else:
-                    later.append(query_id)
-            for query_id in later:
-                self._due.schedule(query_id, now_ms)
-        return due
+            for query_id in self._times.requests.due(now_ms):
+                self._note_due(query_id, now_ms, due, request=True)
+            most += len(due)
+            for query_id in self._times.leases.due(now_ms):
+                self._note_due(query_id, now_ms, due, request=False)
+                if len(due) >= most:
+                    break
+        return due.values()
 
-    def ask(self, subscriptions: Sequence[LocalSubscription]) -> None:
+    def _note_due(self, query_id: str, now_ms: int, due: dict[str, LocalSubscription], *, request: bool) -> None:
+        local = self.by_query.get(query_id)
+        if local is not None and local.is_due(now_ms, extend_ms=self._extend_ms, request=request):
+            due[query_id] = local
+
+    def ask(self, subscriptions: Iterable[LocalSubscription]) -> None:
         """Send the stages the messages of these subscriptions, which begin them or extend their leases."""
-        settings = self._process.settings
+        settings, subscriptions = self._process.settings, list(subscriptions)
         for start in range(0, len(subscriptions), _ASKED_AT_ONCE):
             by_stage: dict[StageAddress, list[Subscription | Unsubscription]] = {}
             now_ms = self._process.clock()

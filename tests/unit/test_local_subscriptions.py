@@ -14,6 +14,7 @@ from quaestor.model import GridShape, Operation, Query
 from quaestor.observability.telemetry import Telemetry
 from quaestor.realtime.codec import decode_query_event
 from quaestor.realtime.live import LiveResult, SubscriberOptions
+from quaestor.realtime.local_subscription import LocalSubscription
 from quaestor.realtime.local_subscriptions import LocalSubscriptions
 from quaestor.realtime.messages import Subscription, Unsubscription
 from quaestor.realtime.results_loop import ResultsLoop
@@ -151,3 +152,22 @@ async def test_pipelines_are_forgotten_with_their_last_subscription(process: Pro
         process.followed.left(live, live._shared)
     process.round()
     assert not process.followed.reader.positions
+
+
+async def test_leases_that_have_to_wait_cost_a_round_nothing(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round looks only at the leases that it extends, however many are overdue."""
+    lives = [process.follow(f"q{n}") for n in range(200)]
+    for local in process.followed.by_query.values():
+        local.shared.needs_full_result = False
+    process.now_ms += 1_000
+    assert not process.followed.due(process.now_ms, most=1)
+    process.now_ms += 2 * process.extend_ms
+    looked, is_due = [], LocalSubscription.is_due
+
+    def counted(local: LocalSubscription, now_ms: int, *, extend_ms: int, request: bool) -> bool:
+        looked.append(local.query_id)
+        return is_due(local, now_ms, extend_ms=extend_ms, request=request)
+
+    monkeypatch.setattr(LocalSubscription, "is_due", counted)
+    assert len(process.followed.due(process.now_ms, most=7)) == len(looked) == 7
+    assert len(lives) == len(process.followed.by_query)
