@@ -10,15 +10,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from quaestor.query.absent_fields import LEAST_COST, by_field, decided_at_once
-from quaestor.query.allowance import within_allowance
+from quaestor.query.allowance import counts_expressions, within_allowance
 from quaestor.query.ast import Conjunction, Constant, Disjunction, Negation, Node, Predicate
 from quaestor.query.fast_paths import paired_ranges, short_cut
+from quaestor.query.identity import identity
 from quaestor.query.one_function import one_function
 from quaestor.query.operators import DOCUMENT_OPERATORS, FIELD_OPERATORS
 from quaestor.query.paths import Matcher, Test, matcher
 
 _COSTS: Final = {"$eq": 0, "$in": 1, "$exists": 1, "$regex": 6, "$elemMatch": 8, "$expr": 20, "$jsonSchema": 20}
 _ORDINARY: Final = 2
+
+_MOST_PARTS: Final = 256
+_PARTS: Final[dict[bytes, Matcher]] = {}
+"""Functions of costly parts of late, by identity."""
 
 _Function = Callable[[Any], bool]
 
@@ -39,10 +44,23 @@ def _divided(node: Conjunction, costly: Mapping[str, Conjunction]) -> Matcher:
     """Return the function of a conjunction whose costly parts are called only for documents that have their fields."""
     taken = {id(member) for part in costly.values() for member in part.members}
     others = Conjunction(tuple(member for member in node.members if id(member) not in taken))
-    parts = [decided_at_once(field, _bounded(part)) for field, part in costly.items()]
+    parts = [_part(field, part) for field, part in costly.items()]
     matches = conjunction_of([_bounded(others), *parts] if others.members else parts)
     shares = sum(map(may_take_long, (others, *costly.values()))) > 1  # one allowance for all of them
     return within_allowance(matches) if shares else matches
+
+
+def _part(field: str, part: Conjunction) -> Matcher:
+    """Return the function of a costly part. All queries with the rules of records share one: they differ in other parts."""
+    name = identity(part)
+    known = _PARTS.get(name)
+    if known is None:
+        known = decided_at_once(field, _bounded(part))
+        if not counts_expressions():  # regular expressions count for each query that holds them
+            if len(_PARTS) >= _MOST_PARTS:
+                _PARTS.clear()
+            _PARTS[name] = known
+    return known
 
 
 def _bounded(node: Node) -> Matcher:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quaestor.query.absent_fields import field_of
-from quaestor.query.compile import general_matcher
+from quaestor.query.compile import _PARTS, general_matcher
 from quaestor.query.compiled import compile_query
 from quaestor.rest.access import Principal
 from quaestor.rest.record_acl import condition
@@ -82,6 +82,28 @@ def test_results_are_those_of_the_whole_filter(restriction: dict[str, Any]) -> N
         assert query.matches(document) == whole(document), document
         results.add((query.matches(document), "a" in document))
     assert results >= {(True, False), (False, True), (False, False)}
+
+
+def test_queries_with_the_same_rules_share_their_function() -> None:
+    """The first compilation counts the expressions of the rules, as each query does; later ones find them."""
+    restriction = condition("shared", "read", Principal(user="ada"))
+    for n in range(3):
+        assert compile_query({"$and": [{"k": n}, restriction]}).matches({"k": n})
+    known = len(_PARTS)
+    for n in range(3, 30):
+        query = compile_query({"$and": [{"k": n}, restriction]})
+        assert query.matches({"k": n, "shared": {"read": {"allow": ["user:ada"]}}})
+        assert not query.matches({"k": n, "shared": {"read": {"allow": ["user:bob"]}}})
+    assert len(_PARTS) == known
+
+
+def test_parts_with_regular_expressions_count_for_each_query() -> None:
+    """Otherwise a thousand expressions would cost what one may cost."""
+    hard = {"$and": [{f"h.{n}": {"$regex": f"^(a|b{n}){{1,50}}$"}} for n in range(4)]}
+    known = len(_PARTS)
+    for n in range(3):
+        compile_query({"$and": [{"k": n}, hard]})
+    assert len(_PARTS) == known
 
 
 def test_documents_without_rules_pass_no_rules() -> None:
