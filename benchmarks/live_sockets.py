@@ -52,12 +52,14 @@ class Paced:
     achieved_hz: acknowledged writes a second.
     cpu_us_a_write: processor time of the application, from the change stream to the socket.
     took_ms: from the acknowledgement of each write to its socket.
+    full_collections: of the garbage collector, while the writes went on.
     """
 
     kib_a_query: float
     achieved_hz: float
     cpu_us_a_write: float
     took_ms: list[float]
+    full_collections: int
 
 
 def _memory(server: Server) -> int:
@@ -69,6 +71,13 @@ async def _all_after(sockets: list[RawSocket], begun_s: float) -> float:
     while any(socket.arrived_s < begun_s for socket in sockets):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     return (max(socket.arrived_s for socket in sockets) - begun_s) * 1_000
+
+
+async def _full_collections(server: Server) -> list[float]:
+    """Seconds that each full garbage collection has stopped the application so far."""
+    async with httpx.AsyncClient(timeout=60) as http:
+        took: list[float] = (await http.get(f"{server.url}/collections")).json()
+    return took
 
 
 async def of_live(server: Server, items: Any, sockets: int) -> Figures:
@@ -131,6 +140,7 @@ async def latency(server: Server, mongo_url: str, queries: int, rate_hz: int) ->
     sockets = await opened(server.port, [subscription({"k": number}) for number in range(queries)])
     kib_a_query = (_memory(server) - before) / 1024 / queries
     writes = min(queries, WRITES)
+    collected = len(await _full_collections(server))
     begun_s, ran_s = time.perf_counter(), harness.processor_s(server.pid)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         written = await asyncio.get_running_loop().run_in_executor(pool, paced_writes, mongo_url, writes, rate_hz)
@@ -138,9 +148,16 @@ async def latency(server: Server, mongo_url: str, queries: int, rate_hz: int) ->
         async with asyncio.timeout(LONGEST_S):
             await _all_after(sockets[:writes], begun_s)
         ran_s = harness.processor_s(server.pid) - ran_s
+    collected = len(await _full_collections(server)) - collected
     took = [max(0.0, sockets[k].arrived_s - acknowledged_s[k]) * 1_000 for k in range(writes)]
     closed(sockets)
-    return Paced(kib_a_query=kib_a_query, achieved_hz=achieved_hz, cpu_us_a_write=ran_s / writes * 1e6, took_ms=took)
+    return Paced(
+        kib_a_query=kib_a_query,
+        achieved_hz=achieved_hz,
+        cpu_us_a_write=ran_s / writes * 1e6,
+        took_ms=took,
+        full_collections=collected,
+    )
 
 
 async def measured(mongo_url: str, sockets: int, queries: int, rate_hz: int) -> dict[str, Any]:
@@ -154,6 +171,7 @@ async def measured(mongo_url: str, sockets: int, queries: int, rate_hz: int) -> 
         with harness.uvicorn("benchmarks.setups.live_endpoint:create_live", environment=environment) as server:
             live = await of_live(server, items, sockets)
             paced = await latency(server, mongo_url, queries, rate_hz)
+            collections_s = await _full_collections(server)
         client.drop_database(DATABASE)
     ratio = sum(live.to_last_ms) / sum(bare.to_last_ms)
     return {
@@ -170,6 +188,11 @@ async def measured(mongo_url: str, sockets: int, queries: int, rate_hz: int) -> 
         },
         "acknowledged_to_socket": harness.summary(paced.took_ms),
         "writes_a_second": {"asked": rate_hz, "achieved": round(paced.achieved_hz)},
+        "full_collections": {
+            "during_writes": paced.full_collections,
+            "of_the_application": len(collections_s),
+            "longest_s": round(max(collections_s, default=0), 2),
+        },
         "cpu_us_a_distinct_write": round(paced.cpu_us_a_write),
         "kib_a_distinct_query_and_socket": round(paced.kib_a_query, 1),
     }

@@ -9,13 +9,15 @@ def sockets() -> list[Row]:
     """Return the rows of WebSockets: latency, memory, deliveries, restart, revocation."""
     measured, restart, revocation = result("live_sockets"), result("live_restart"), result("live_revocation")
     deep = max(result("realtime_fig6")["points"], key=lambda point: float(point["above_grid_p50_ms"]))
-    to_all, rates = measured["one_write_to_all"], measured["writes_a_second"]
+    to_all, rates, full = measured["one_write_to_all"], measured["writes_a_second"], measured["full_collections"]
     return [
         (
             f"from the acknowledged write to a socket, p50 / p99: {measured['queries']:,} distinct live queries, one process, "
             f"{rates['achieved']:,} writes/s of {rates['asked']:,} asked",
             spread(measured["acknowledged_to_socket"]),
-            f"the application needs {measured['cpu_us_a_distinct_write'] / 1_000:.2f} ms of CPU time for each write; "
+            f"the application needs {measured['cpu_us_a_distinct_write'] / 1_000:.2f} ms of CPU time for each write. "
+            f"{full['during_writes']} full garbage collections in this time; the longest of the run took "
+            f"{full['longest_s']:.1f} s, and where one falls among the writes, the p99 is as long; "
             f"aim: p99 10 ms at {rates['asked']:,} writes/s",
         ),
         (

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import time
+from typing import Any
 
 from fastapi import FastAPI
 from pymongo import AsyncMongoClient
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -26,7 +29,27 @@ def create_live() -> FastAPI:
     app.add_middleware(QuaestorMiddleware, quaestor=quaestor)
     database = client[os.environ["DATABASE"]]
     app.include_router(LiveQueries(database, quaestor=quaestor, access=Access.public_read(), limits=LIMITS))
+    _show_full_collections(app)
     return app
+
+
+def _show_full_collections(app: FastAPI) -> None:
+    """Show at /collections how long each full collection of the garbage collector has stopped the process so far, in seconds."""
+    begun_s = 0.0
+    took_s: list[float] = []
+
+    def note(phase: str, collection: dict[str, Any]) -> None:
+        nonlocal begun_s
+        if phase == "start":
+            begun_s = time.perf_counter()
+        elif collection["generation"] == 2:
+            took_s.append(time.perf_counter() - begun_s)
+
+    gc.callbacks.append(note)
+
+    @app.get("/collections")
+    async def collections() -> JSONResponse:
+        return JSONResponse(took_s, headers={"cache-control": "no-store"})
 
 
 def create_bare() -> Starlette:
