@@ -16,8 +16,8 @@ def sockets() -> list[Row]:
             f"{rates['achieved']:,} writes/s of {rates['asked']:,} asked",
             spread(measured["acknowledged_to_socket"]),
             f"the application needs {measured['cpu_us_a_distinct_write'] / 1_000:.2f} ms of CPU time for each write. "
-            f"{full['during_writes']} full garbage collections in this time; the longest of the run took "
-            f"{full['longest_s']:.1f} s, and where one falls among the writes, the p99 is as long; "
+            f"{full['during_writes'] or 'No'} full garbage collections fell among the writes. One takes up to "
+            f"{full['longest_s']:.1f} s, and is the p99 then; "
             f"aim: p99 10 ms at {rates['asked']:,} writes/s",
         ),
         (

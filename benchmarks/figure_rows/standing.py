@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from benchmarks.figure_rows.results import Result, Row, count, result
 
-SIZES = {"duckdb": (380_000, 3_800_000, 38_000_000), "spark": (380_000,)}
+SIZES = {"duckdb": (380_000, 3_800_000, 38_000_000), "spark": (380_000, 3_800_000)}
 """Numbers of messages, by executor."""
 ENGINES = {"duckdb": "DuckDB", "spark": "Spark in one process"}
 LEAST_NEW = -1
