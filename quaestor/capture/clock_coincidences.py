@@ -50,7 +50,8 @@ _BESIDE_HOURS: Final = frozenset({"minute", "day", SECOND})
 _SUMMER_S: Final = 3_600
 """Summer time is ahead by this: a constant of one zone is the same coincidence in both halves of the year."""
 _MINUTE_MS: Final = 60_000
-_LEAST_COUNT: Final = 500_000
+_LEAST_COUNT: Final = 490_000
+"""Fewer units have passed since 1970 only if a unit is longer than an hour, as of November 2025."""
 _LEAST_LONG_COUNT: Final = 10_000
 _MOST_LENGTHS: Final = 64
 _DIGIT_OF: Final = {digit: value for value, digit in enumerate("0123456789abcdefghijklmnopqrstuvwxyz")}

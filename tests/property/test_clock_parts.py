@@ -182,6 +182,19 @@ def test_random_encodings_are_never_used_beyond_the_instant_at_which_they_change
         started_ms += step_ms
 
 
+@pytest.mark.parametrize("unit_s", [3_590, 3_591, 3_595, 3_599, 3_600])
+def test_odd_units_of_just_an_hour_are_recognised(unit_s: int) -> None:
+    """Fewer than 500,000 of them have passed since 1970."""
+    seen, now_ms = SeenConstants(), ms(NOW)
+
+    def encoding(now: datetime) -> int:
+        return ms(now) // (unit_s * 1000)
+
+    end_ms = until_ms(seen, encoding(NOW), now_ms)
+    assert end_ms is not None
+    assert first_change_ms(encoding, now_ms, end_ms) is None
+
+
 # Literals
 
 LITERALS = (
