@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,13 +22,13 @@ import pymongo
 
 from benchmarks import harness
 from benchmarks.setups.live_clients import RawSocket, closed, most_open_files, opened, subscription
+from benchmarks.setups.live_grid import Child, Deployment, paced_inserts
 from quaestor.testing import servers
 from quaestor.testing.servers import Server
 
 DATABASE: Final = "live_sockets"
 FANOUTS: Final = 10
 WRITES: Final = 5_000
-WRITERS: Final = 8
 LONGEST_S: Final = 60.0
 """How long the events of all writes may take to arrive."""
 
@@ -52,14 +51,16 @@ class Paced:
     achieved_hz: acknowledged writes a second.
     cpu_us_a_write: processor time of the application, from the change stream to the socket.
     took_ms: from the acknowledgement of each write to its socket.
-    full_collections: of the garbage collector, while the writes went on.
+    collections_s: seconds that each full garbage collection has stopped the application so far.
+    collected: number of full collections while the writes went on.
     """
 
     kib_a_query: float
     achieved_hz: float
     cpu_us_a_write: float
     took_ms: list[float]
-    full_collections: int
+    collections_s: list[float]
+    collected: int
 
 
 def _memory(server: Server) -> int:
@@ -116,39 +117,20 @@ async def of_bare(server: Server, sockets: int) -> Figures:
     return figures
 
 
-def paced_writes(mongo_url: str, writes: int, rate_hz: int) -> tuple[list[float], float]:
-    """Write at a fixed rate, from several threads. Returns when each write was acknowledged, and the writes a second."""
-    acknowledged_s = [0.0] * writes
-    with pymongo.MongoClient[dict[str, Any]](mongo_url) as client, ThreadPoolExecutor(WRITERS) as pool:
-        items = client[DATABASE].items
-        items.find_one()
-        begun_s = time.perf_counter()
-
-        def write(first: int) -> None:
-            for k in range(first, writes, WRITERS):
-                time.sleep(max(0.0, begun_s + k / rate_hz - time.perf_counter()))
-                items.update_one({"_id": k}, {"$set": {"k": k, "at": begun_s}}, upsert=True)
-                acknowledged_s[k] = time.perf_counter()
-
-        list(pool.map(write, range(WRITERS)))
-        return acknowledged_s, writes / (time.perf_counter() - begun_s)
-
-
 async def latency(server: Server, mongo_url: str, queries: int, rate_hz: int) -> Paced:
     """Writes at a fixed rate, from another process; each distinct query has a socket and at most one write."""
     before = _memory(server)
     sockets = await opened(server.port, [subscription({"k": number}) for number in range(queries)])
     kib_a_query = (_memory(server) - before) / 1024 / queries
     writes = min(queries, WRITES)
-    collected = len(await _full_collections(server))
+    before_them = len(await _full_collections(server))
     begun_s, ran_s = time.perf_counter(), harness.processor_s(server.pid)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        written = await asyncio.get_running_loop().run_in_executor(pool, paced_writes, mongo_url, writes, rate_hz)
-        acknowledged_s, achieved_hz = written
+    with closing(Child(paced_inserts, Deployment(mongo_url=mongo_url, redis_url="", name=DATABASE))) as writer:
+        acknowledged_s, achieved_hz = await writer.ask((queries, writes, rate_hz))
         async with asyncio.timeout(LONGEST_S):
             await _all_after(sockets[:writes], begun_s)
         ran_s = harness.processor_s(server.pid) - ran_s
-    collected = len(await _full_collections(server)) - collected
+    collections_s = await _full_collections(server)
     took = [max(0.0, sockets[k].arrived_s - acknowledged_s[k]) * 1_000 for k in range(writes)]
     closed(sockets)
     return Paced(
@@ -156,7 +138,8 @@ async def latency(server: Server, mongo_url: str, queries: int, rate_hz: int) ->
         achieved_hz=achieved_hz,
         cpu_us_a_write=ran_s / writes * 1e6,
         took_ms=took,
-        full_collections=collected,
+        collections_s=collections_s,
+        collected=len(collections_s) - before_them,
     )
 
 
@@ -171,7 +154,6 @@ async def measured(mongo_url: str, sockets: int, queries: int, rate_hz: int) -> 
         with harness.uvicorn("benchmarks.setups.live_endpoint:create_live", environment=environment) as server:
             live = await of_live(server, items, sockets)
             paced = await latency(server, mongo_url, queries, rate_hz)
-            collections_s = await _full_collections(server)
         client.drop_database(DATABASE)
     ratio = sum(live.to_last_ms) / sum(bare.to_last_ms)
     return {
@@ -189,9 +171,9 @@ async def measured(mongo_url: str, sockets: int, queries: int, rate_hz: int) -> 
         "acknowledged_to_socket": harness.summary(paced.took_ms),
         "writes_a_second": {"asked": rate_hz, "achieved": round(paced.achieved_hz)},
         "full_collections": {
-            "during_writes": paced.full_collections,
-            "of_the_application": len(collections_s),
-            "longest_s": round(max(collections_s, default=0), 2),
+            "during_writes": paced.collected,
+            "of_the_application": len(paced.collections_s),
+            "longest_s": round(max(paced.collections_s, default=0), 2),
         },
         "cpu_us_a_distinct_write": round(paced.cpu_us_a_write),
         "kib_a_distinct_query_and_socket": round(paced.kib_a_query, 1),

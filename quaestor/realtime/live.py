@@ -112,8 +112,7 @@ class SharedResult:
         """Version and moment up to which the result contains every write. O(1): computed on request, not sent to each query."""
         reported = self.reported
         with self.lock:
-            current = not self.needs_full_result and self.replica.epoch.startswith(reported.stage)
-            if current and self.query_id not in reported.behind:
+            if self._is_current(reported):
                 self._version = max(self._version, reported.version)
                 self._fresh_as_of_ms = max(self._fresh_as_of_ms, reported.fresh_as_of_ms)
             return self._version, self._fresh_as_of_ms
@@ -122,10 +121,15 @@ class SharedResult:
         """Version up to which the rows that are here now contain every write, whatever they contained before; 0: not known."""
         reported = self.reported
         with self.lock:
-            current = (
-                not self.needs_full_result and self.replica.known and self.replica.epoch.startswith(reported.stage)
-            )
-            return reported.version if current and self.query_id not in reported.behind else 0
+            return reported.version if self.replica.known and self._is_current(reported) else 0
+
+    def _is_current(self, reported: ReportedProgress) -> bool:
+        """Whether the result contains every write up to the version that its stage has reported."""
+        return (
+            not self.needs_full_result
+            and self.query_id not in reported.behind
+            and self.replica.epoch.startswith(reported.stage)
+        )
 
     def move(self, reported: ReportedProgress, *, now_ms: int) -> None:
         """Follow another stage. Its result is taken over once it contains every write that the result here contains.
@@ -161,13 +165,7 @@ class SharedResult:
         """Note that the result has got further with its stage, as nearly all do at each look. False: `watch` has to find out."""
         reported = self.reported
         fresh_as_of_ms = reported.fresh_as_of_ms
-        if (
-            fresh_as_of_ms <= self._watched_ms
-            or self.stalled is not None
-            or self.needs_full_result
-            or self.query_id in reported.behind
-            or not self.replica.epoch.startswith(reported.stage)
-        ):
+        if fresh_as_of_ms <= self._watched_ms or self.stalled is not None or not self._is_current(reported):
             return False
         self._watched_ms, self._advanced_at_ms = fresh_as_of_ms, now_ms
         return True

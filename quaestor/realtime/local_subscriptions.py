@@ -30,8 +30,7 @@ from quaestor.realtime.pipeline_reader import LOOK_BACK_MS, PipelineReader
 from quaestor.realtime.replica import Replica
 from quaestor.runtime.supervision.process_context import ProcessContext
 
-_SENT_AT_ONCE: Final = 500
-_ASKED_AT_ONCE: Final = 100
+_AT_ONCE: Final = 100
 """Messages that are made in one go. Other threads wait about a millisecond for the lock."""
 
 
@@ -210,18 +209,14 @@ class LocalSubscriptions:
 
     def ask(self, subscriptions: Iterable[LocalSubscription]) -> None:
         """Send the stages the messages of these subscriptions, which begin them or extend their leases."""
-        settings, subscriptions = self._process.settings, list(subscriptions)
-        for start in range(0, len(subscriptions), _ASKED_AT_ONCE):
-            by_stage: dict[StageAddress, list[Subscription | Unsubscription]] = {}
-            now_ms = self._process.clock()
-            expires_at_ms = now_ms + settings.realtime.subscription_lease_ms
-            with self.lock:
-                for local in subscriptions[start : start + _ASKED_AT_ONCE]:
-                    local.asked(now_ms, extend_ms=self._extend_ms)
-                    event = local.subscription(settings.owner, expires_at_ms=expires_at_ms)
-                    by_stage.setdefault(local.stage, []).append(event)
-            for stage, events in by_stage.items():
-                self.send(stage, *events)
+        settings, now_ms = self._process.settings, self._process.clock()
+        expires_at_ms = now_ms + settings.realtime.subscription_lease_ms
+
+        def message(local: LocalSubscription) -> Subscription:
+            local.asked(now_ms, extend_ms=self._extend_ms)
+            return local.subscription(settings.owner, expires_at_ms=expires_at_ms)
+
+        self._send_each(subscriptions, message)
 
     @property
     def _extend_ms(self) -> int:
@@ -235,14 +230,27 @@ class LocalSubscriptions:
         """
         realtime, owner = self._process.settings.realtime, self._process.settings.owner
         until_ms = self._process.clock() + 2 * realtime.subscription_extend_ms
-        by_stage: dict[StageAddress, list[Subscription | Unsubscription]] = {}
-        for local in ended:
+
+        def message(local: LocalSubscription) -> Subscription | Unsubscription:
             is_kept = lasting and local.asked_ms > 0
-            event = local.parting(owner, expires_at_ms=until_ms) if is_kept else local.unsubscription()
-            by_stage.setdefault(local.stage, []).append(event)
-        for stage, events in by_stage.items():
-            for start in range(0, len(events), _SENT_AT_ONCE):
-                self.send(stage, *events[start : start + _SENT_AT_ONCE])
+            return local.parting(owner, expires_at_ms=until_ms) if is_kept else local.unsubscription()
+
+        self._send_each(ended, message)
+
+    def _send_each(
+        self,
+        subscriptions: Iterable[LocalSubscription],
+        message: Callable[[LocalSubscription], Subscription | Unsubscription],
+    ) -> None:
+        """Send each subscription's message to its stage, in parts. The lock is held while the messages of a part are made."""
+        each = list(subscriptions)
+        for start in range(0, len(each), _AT_ONCE):
+            by_stage: dict[StageAddress, list[Subscription | Unsubscription]] = {}
+            with self.lock:
+                for local in each[start : start + _AT_ONCE]:
+                    by_stage.setdefault(local.stage, []).append(message(local))
+            for stage, messages in by_stage.items():
+                self.send(stage, *messages)
 
     def send(self, stage: StageAddress, *events: Subscription | Unsubscription) -> None:
         """Send events. After a failure they are sent again later, or their leases end."""

@@ -7,7 +7,7 @@ order. Subscribers receive only the differences.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
 from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionError
@@ -178,15 +178,16 @@ class ResultsLoop:
         self.follow_shape(now_ms)
         for local in self._followed.abandoned():
             self._followed.send(local.stage, local.unsubscription())
-        self._forget_pipelines()
-        self._measure(now_ms)
+        self._measure(self._forget_pipelines(), now_ms)
         self._followed.ask(self._followed.due(now_ms, most=self._extended_in(passed_ms)))
 
-    def _forget_pipelines(self) -> None:
-        """Forget pipelines that no subscription reads any more."""
+    def _forget_pipelines(self) -> set[str]:
+        """Forget pipelines that no subscription reads any more. Return the others."""
         with self._followed.lock:
-            for stream in self._followed.reader.positions.keys() - self._followed.followed_pipelines:
+            wanted = self._followed.followed_pipelines
+            for stream in self._followed.reader.positions.keys() - wanted:
                 del self._followed.reader.positions[stream]
+        return wanted
 
     def _extended_in(self, passed_ms: int) -> int:
         """The most leases to extend after this time: twice the average, at most that of a second.
@@ -197,8 +198,7 @@ class ResultsLoop:
         counted_ms = min(max(0, passed_ms), ASK_AGAIN_MS)
         return len(self._followed.by_query) * counted_ms * 2 // extend_ms + _LEAST_AT_ONCE
 
-    def _measure(self, now_ms: int) -> None:
-        wanted = self._followed.followed_pipelines
+    def _measure(self, wanted: Set[str], now_ms: int) -> None:
         reported_ms = [
             reported.fresh_as_of_ms for stream, reported in self._followed.reported.items() if stream in wanted
         ]

@@ -1,4 +1,4 @@
-"""Subscriptions of a process and their subscribers: who is there, who has gone without a word, which stage has what."""
+"""Subscriptions of a process: their subscribers, the messages to their stages, and the pipelines that the process reads."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def process() -> Iterator[Process]:
     made.layer.close()
 
 
-async def test_a_subscriber_that_nobody_holds_any_more_has_left(process: Process) -> None:
-    """The stage hears of the last one, within a round; the others go on."""
+async def test_a_collected_subscriber_has_left(process: Process) -> None:
+    """The stage receives the end of the last one, within a round; the others go on."""
     kept, dropped, alone = process.follow("shared"), process.follow("shared"), process.follow("alone")
     process.round()
     assert process.subscribers() == 3
@@ -113,7 +113,7 @@ async def test_a_query_that_is_followed_again_is_not_ended_for_its_former_subscr
     assert not again.ended
 
 
-async def test_a_smaller_poll_interval_is_told_at_once(process: Process) -> None:
+async def test_a_smaller_poll_interval_is_sent_at_once(process: Process) -> None:
     """A subscription that has its result is otherwise quiet until its lease is extended."""
     first = process.follow("polled")
     process.followed.by_query["polled"].shared.needs_full_result = False
