@@ -9,6 +9,7 @@ goes to _closer_look(), and from there to an Exchange or straight to the app.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,6 +38,7 @@ from quaestor.middleware.own_writes import after_own_writes
 from quaestor.middleware.page_script import PageScript
 from quaestor.middleware.quarantines import Quarantines
 from quaestor.middleware.refresh import Refreshes, only_request
+from quaestor.middleware.refused_run import Door
 from quaestor.middleware.request_admission import wanted
 from quaestor.middleware.routes import Plan, RouteDefaults, Routes
 from quaestor.middleware.sending import refuse
@@ -44,6 +46,7 @@ from quaestor.middleware.unsafe_requests import outdating
 from quaestor.middleware.verification import Verifications
 from quaestor.policy import REPRESENTATION, Live, Representation, as_live
 from quaestor.ports import CdnAdapter
+from quaestor.read_path.doorkeeper import Turn
 from quaestor.read_path.forwarded_fields import CLAIMS, shown
 from quaestor.read_path.key import Target
 from quaestor.read_path.request import NOTABLE, RequestFacts, inspect
@@ -101,7 +104,6 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         self._clock = quaestor.read_path.clock
         self._servable = quaestor.read_path.lookup.servable
         self._outgoing = HeaderPolicy(quaestor.settings, cdn)
-        self._purges = self._outgoing.purges
         self._lifespan = Lifespan(
             quaestor,
             before_stop=self._stop,
@@ -132,6 +134,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         )  # fmt: skip
         self._live = LiveAnswers(quaestor, name=self._named, ask=self._ask, answer=self._closer_look)
         self._plans = routes_of_app.plans
+        self._door = Door(self._parts)
         for adapter in cdn:
             quaestor.add_cdn(adapter)
 
@@ -176,7 +179,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                     if (
                         resident is not None
                         and resident.rendered is not None
-                        and (not self._purges or target.url in resident.urls)
+                        and (not self._outgoing.purges or target.url in resident.urls)
                     ):
                         self._count_hit()
                         plan.traffic.hits += 1
@@ -217,6 +220,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             target, reason = wanted(plan, replace(facts, personal=False), scope, on_error=self._by_failed)
             credentials = target is not None
         now_ms = self._clock()
+        turn: Turn | None = None
         if target is not None and method == "GET" and facts.plain and target.own and not credentials:
             # A second look into memory, with the full key: declared fields, scopes, variants.
             key = self._read_path.variants.key(target.key, scope["headers"])
@@ -224,7 +228,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             if (
                 resident is not None
                 and resident.rendered is not None
-                and (not self._purges or plan.policy.personal or target.url in resident.urls)
+                and (not self._outgoing.purges or plan.policy.personal or target.url in resident.urls)
             ):
                 self._count_hit()
                 plan.traffic.hits += 1
@@ -232,6 +236,11 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
                 response = resident.response
                 await send({"type": "http.response.start", "status": response.status, "headers": headers.copy()})
                 return await send({"type": "http.response.body", "body": response.body})
+            if resident is None and key is not None:
+                begun_s = time.perf_counter()
+                turn = self._door.turn(plan, facts, scope, key, now_ms)
+                if turn is Turn.REFUSED:
+                    return await self._door.run(plan, target, key, scope, receive, send, begun_s)
         if target is not None and not self._explicit and not self._read_path.serving(now_ms):
             target, reason = None, "not-serving"
         if target is None and facts.only_if_cached and not plan.policy.closed:
@@ -241,7 +250,7 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
             return await pass_by(self._app, self._read_path, self._outgoing, scope, receive, send, reason=reason)
         if plan.policy.representation is not Representation.AUTO:
             scope[REPRESENTATION] = plan.policy.representation
-        return await self._exchange(scope, receive, send, facts, target, plan, credentials=credentials).run()
+        return await self._exchange(scope, receive, send, facts, target, plan, credentials=credentials, turn=turn).run()
 
     def _exchange(
         self,
@@ -253,12 +262,13 @@ class QuaestorMiddleware(metaclass=ReadableRefusal):
         plan: Plan,
         *,
         credentials: bool = False,
+        turn: Turn | None = None,
     ) -> Exchange:
         context = ExchangeContext(
             parts=self._parts, scope=scope, receive=receive, send=send, facts=facts, target=target, plan=plan,
             shared_state=self._lifespan.shared_state, credentials=credentials,
         )  # fmt: skip
-        return Exchange(context)
+        return Exchange(context, turn=turn)
 
     def _named(self, scope: Scope) -> Named:
         """The name of what a follower asks for. The scope is the follower's own and keeps the facts of its fields."""

@@ -6,6 +6,8 @@ Handlers run on misses only, so hits pay nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import compress, repeat
+from operator import is_not
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +18,7 @@ from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.request import CONDITIONS
 
 _SHOWN_OTHERWISE = frozenset({"headers", "client", "query_string"})
+_ABSENT = object()
 _ENTRIES = (AskedEntries, TellingEntries)
 
 
@@ -49,12 +52,10 @@ def hand_back(shown: dict[str, Any], scope: Scope, *, changed: bool) -> None:
 
     changed: copy replaced entries as well.
     """
-    for name, value in dict.items(shown):
-        if name in scope:
-            # This is the case of nearly all entries, so it calls nothing.
-            if scope[name] is value or not (changed or name == "state") or name in _SHOWN_OTHERWISE:
-                continue
-        elif name in _SHOWN_OTHERWISE:
+    # Most entries are the same, and this runs for every miss: C code compares them.
+    known = map(scope.get, dict.keys(shown), repeat(_ABSENT))
+    for name, value in compress(dict.items(shown), map(is_not, dict.values(shown), known)):
+        if name in _SHOWN_OTHERWISE or (name in scope and not (changed or name == "state")):
             continue
         if value.__class__ in _ENTRIES:  # the state; other code may hold the scope's own state object
             if own := dict(dict.items(value)):

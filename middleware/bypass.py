@@ -33,7 +33,7 @@ async def pass_by(
     how: the parameters of Cache-Status.
     """
     read_path.process.telemetry.requests.requests.labels("bypass").inc()
-    read_path.process.telemetry.requests.uncacheable.labels(reason).inc()
+    read_path.process.telemetry.requests.refused((reason,))
 
     async def say(message: Any) -> None:
         if message["type"] == "http.response.start":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quaestor.fast_init import fast_init
 from quaestor.middleware.asked_whole import AskedWhole
 from quaestor.middleware.followed_reads import Reading
 from quaestor.middleware.headers import HeaderPolicy
@@ -44,6 +45,7 @@ class ExchangeParts:
     never_stored: NeverStored = field(default_factory=NeverStored)
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeContext:
     """A request that may be answered from a cache, and everything needed to answer it.

@@ -31,14 +31,15 @@ class Delivery:
 
     missed: the hand-over of its look-up.
     span: of the whole exchange, for tracing.
+    turn: the doorkeeper's decision about the answer.
     """
 
-    def __init__(self, context: ExchangeContext, missed: Missed, span: Any) -> None:
+    def __init__(self, context: ExchangeContext, missed: Missed, span: Any, *, turn: Turn = Turn.FIRST) -> None:
         self._context = context
         self._read_path = context.parts.read_path
         self._missed = missed
         self._span = span
-        self._turn = Turn.FIRST
+        self._turn = turn
         self._storing_s = 0.0
 
     async def admit(self, answer: WholeAnswer, *, at_most_ms: int | None = None) -> Verdict:
@@ -131,8 +132,7 @@ class Delivery:
         if not failed and not _TRANSIENT.issuperset(reasons):
             self._read_path.coalescing.leave_uncoalesced(self._missed.key, now_ms=self._read_path.clock())
         self._count_miss()
-        for reason in reasons:
-            requests.uncacheable.labels(reason).inc()
+        requests.refused(reasons)
         context.plan.traffic.refused(reasons)
         forwarded = self._missed.forwarded(confirmed=answer.confirmed)
         headers = context.parts.outgoing.withheld(
@@ -147,17 +147,10 @@ class Delivery:
         if answer.body is not None or not more:
             await context.send({"type": "http.response.body", "body": answer.body or b"", "more_body": more})
 
-    def first_request(self) -> bool:
-        """Whether the doorkeeper refuses the answer because this is the only request for it until now."""
-        if self._context.reading is not None:  # its followers ask again and again
-            return False
-        missed, read_path = self._missed, self._read_path
-        flight = missed.flight
-        if missed.why != "absent" or flight is None or flight.waited or flight.followed:
-            return False
-        self._turn = read_path.admission.doorkeeper.turn(
-            self._context.plan.probation, missed.key, now_ms=read_path.clock()
-        )
+    def refused(self) -> bool:
+        """Whether the doorkeeper refuses the answer, and no other request has waited for it."""
+        if self._turn is Turn.REFUSED and self._missed.flight is not None and self._missed.flight.followed:
+            self._turn = Turn.FIRST
         return self._turn is Turn.REFUSED
 
     def note_run(self, seconds: float) -> None:

@@ -17,21 +17,27 @@ from quaestor.middleware.handler_run import HandlerRun
 from quaestor.middleware.handovers import Missed, Renewal
 from quaestor.middleware.interface import Receive, Scope, Send
 from quaestor.middleware.lookup import Lookup
+from quaestor.middleware.refused_run import may_pass, run_refused, turn
 from quaestor.middleware.stale_entry import StaleEntry
 from quaestor.model import CachedResponse
 from quaestor.observability.tracing import asked_by, asked_no_more, tell
 from quaestor.read_path.coalescing import Flight, Landing
 from quaestor.read_path.decision import TERMINAL, State, step
+from quaestor.read_path.doorkeeper import Turn
 from quaestor.read_path.request import RequestFacts
 from quaestor.read_path.reuse import Use
 from quaestor.store.memory import Resident
 
 
 class Exchange:
-    """One request on its way through the cache. The caller has found that an entry may answer it."""
+    """One request on its way through the cache. The caller has found that an entry may answer it.
 
-    def __init__(self, context: ExchangeContext) -> None:
+    turn: the doorkeeper's decision about its answer; None: the doorkeeper was not asked.
+    """
+
+    def __init__(self, context: ExchangeContext, *, turn: Turn | None = None) -> None:
         self._context = context
+        self._turn = turn
         self._tracing = context.parts.read_path.process.telemetry.tracing
 
     async def run(self) -> None:
@@ -57,7 +63,11 @@ class Exchange:
             while state not in TERMINAL:
                 if state is State.RUNNING:
                     assert missed is not None
-                    run = HandlerRun(context, missed, body, span)
+                    decided = self._turn or turn(context, missed)
+                    if decided is Turn.REFUSED and may_pass(context, missed):
+                        state, reasons = await run_refused(context, missed)
+                        continue
+                    run = HandlerRun(context, missed, body, span, turn=decided)
                     await run.run()
                     state, reasons = run.state, run.reasons
                     if state is State.LOOKING:

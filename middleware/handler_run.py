@@ -35,6 +35,7 @@ from quaestor.read_path.asked_fields import CONDITION
 from quaestor.read_path.coalescing import Landing
 from quaestor.read_path.decision import TERMINAL, Event, State, step
 from quaestor.read_path.doorkeeper import REASON as DOORKEEPER
+from quaestor.read_path.doorkeeper import Turn
 from quaestor.read_path.missing_reads import MISSING_READ
 from quaestor.read_path.partial_answers import Part
 from quaestor.read_path.service import ReadPath
@@ -62,17 +63,20 @@ class HandlerRun:
     missed: the hand-over of the look-up.
     body: the request's, as the handler reads it.
     span: of the whole exchange, for tracing.
+    turn: the doorkeeper's decision about the answer.
     state: of the exchange; State.LOOKING if the handler's 304 was about another answer than the stored one.
     reasons: why the answer was not stored; empty if it was stored, or if there is no answer.
     """
 
-    def __init__(self, context: ExchangeContext, missed: Missed, body: UnkeyedBody, span: Any) -> None:
+    def __init__(
+        self, context: ExchangeContext, missed: Missed, body: UnkeyedBody, span: Any, *, turn: Turn = Turn.FIRST
+    ) -> None:
         self.state = State.RUNNING
         self.reasons: tuple[str, ...] = ()
         self._context = context
         self._missed = missed
         self._body = body
-        self._delivery = Delivery(context, missed, span)
+        self._delivery = Delivery(context, missed, span, turn=turn)
         self._held = HeldAnswer()
         self._timer: ReleaseTimer | None = None  # of an answer in pieces; timer and run refer to each other
         self._turn = asyncio.Lock()
@@ -144,20 +148,25 @@ class HandlerRun:
 
     async def _take(self, message: Message) -> None:
         """Take one message of the handler: its `send`."""
+        if self._timer is None:  # no other task acts on the answer yet
+            return await self._take_in_turn(message)
         async with self._turn:
-            if self._settled is not None:
-                pass  # the client receives another answer
-            elif self.state is not State.RUNNING:
+            return await self._take_in_turn(message)
+
+    async def _take_in_turn(self, message: Message) -> None:
+        if self._settled is not None:
+            pass  # the client receives another answer
+        elif self.state is not State.RUNNING:
+            await self._context.send(message)
+        elif message["type"] == "http.response.start":
+            await self._take_start(message)
+        elif message["type"] == "http.response.body" and self._held.started:
+            await self._take_body(message)
+        else:
+            if self._held.started:  # an extension that sends the body in another way
+                await self._withhold("extension", more=True)
+            if self._settled is None:
                 await self._context.send(message)
-            elif message["type"] == "http.response.start":
-                await self._take_start(message)
-            elif message["type"] == "http.response.body" and self._held.started:
-                await self._take_body(message)
-            else:
-                if self._held.started:  # an extension that sends the body in another way
-                    await self._withhold("extension", more=True)
-                if self._settled is None:
-                    await self._context.send(message)
 
     async def _take_start(self, message: Message) -> None:
         self._held.start(message["status"], message.get("headers", ()))
@@ -269,7 +278,7 @@ class HandlerRun:
         if self._context.parts.routes.rerouted(self._context.plan, self._request.scope):
             return await self._withhold("rerouted", more=False)
         assert self._recorder is not None
-        if self._reading() and self._delivery.first_request():
+        if self._reading() and self._delivery.refused():
             return await self._withhold(DOORKEEPER, more=False)
         text = self._request_text()
         outcome = self._recorder.outcome(
@@ -315,7 +324,8 @@ class HandlerRun:
                 stored = verdict.resident.response
                 stored = stored if self._part is None else as_received(stored, headers, body)
                 self._pending.verify = partial(verifications.stored, repeatable, context.plan, stored, outcome.reads)
-            return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
+            with not_recording():  # the server's timers, of keep-alive for example, would keep it alive too
+                return await self._delivery.send_stored(verdict.resident, confirmed=self._settled is Settled.CONFIRMED)
         self._learn()
         return await self._delivery.hand_on(
             self._held.release(), self.reasons, detail=verdict.detail, had=self._client_has_it()

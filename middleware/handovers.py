@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quaestor.capture import Outcome
+from quaestor.fast_init import fast_init
 from quaestor.middleware.interface import RawHeaders
 from quaestor.middleware.stale_entry import StaleEntry
 from quaestor.model import CachedResponse, Version
@@ -15,6 +16,7 @@ from quaestor.read_path.partial_answers import Part
 from quaestor.store.memory import Resident
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
     """The hand-over to the handler run: no usable entry is stored under this key.
@@ -61,6 +63,7 @@ class Renewal:
     early: CachedResponse | None = None
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
     """The outcome of a look-up.
@@ -75,6 +78,7 @@ class Looked:
     renewal: Renewal | None = None
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerAnswer:
     """The part of a handler's answer that was not sent yet.
@@ -90,6 +94,7 @@ class HandlerAnswer:
     confirmed: bool = False
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeAnswer:
     """The hand-over from the handler run: a complete answer with the observations of its run.

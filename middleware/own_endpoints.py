@@ -65,7 +65,7 @@ class OwnEndpoints:
             await self.dashboard.stop()
 
     async def _serve_metrics(self, send: Send, *, head: bool) -> None:
-        self._telemetry.requests.count_hits()
+        self._telemetry.requests.flush()
         body = self._telemetry.exposition()
         headers = [
             (b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),

@@ -21,11 +21,12 @@ from urllib.parse import unquote
 
 from quaestor.caching import Declaration
 from quaestor.errors import ConfigurationError
+from quaestor.fast_init import fast_init
 from quaestor.middleware.framework_routes import Found, find, policy_of
 from quaestor.observability.route_traffic import RouteCounts
 from quaestor.policy import DEFAULT, Live, RoutePolicy, Sharing, fingerprint
 from quaestor.read_path.forwarded_fields import CLAIMS, Claims
-from quaestor.read_path.key import Target, spelling, target
+from quaestor.read_path.key import Target, spelling, target, usual_target
 from quaestor.read_path.query import TRACKING, Tracking, kept
 from quaestor.read_path.variant_key import selection
 
@@ -38,6 +39,7 @@ _Names = tuple[str, str, bytes, str, bytes, bytes, Claims]
 """Method, scheme, host, path, raw path, query string and claims of a request: the key of its plan."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything known of a request before its handler runs.
@@ -73,14 +75,25 @@ class Plan:
 
 
 class _Route(NamedTuple):
-    """The route of a method and a path; see Plan.
+    """The part of a plan that method and path decide; see Plan.
 
-    name: of the endpoint; empty: the endpoint cannot stand for a route.
+    policy: with the defaults of this app.
+    of_key: its part of the key (`policy.fingerprint`).
+    probation: the route, or None if the endpoint cannot stand for a route.
+    simple: as in Plan, unless the route is quarantined.
+    alike: whether the fields of all copies are the same, whatever resource the client computes.
     """
 
     policy: RoutePolicy
     endpoint: Any
-    name: str
+    of_key: bytes
+    route: Any
+    route_name: str
+    probation: Any
+    simple: bool
+    alike: bool
+    traffic: RouteCounts
+    live: Live | None
 
 
 class _Declared(NamedTuple):
@@ -174,7 +187,7 @@ class Routes:
         name = (method, host.decode("latin-1"), scope.get("root_path", ""), scope["path"])
         known = self._known.get(name)
         if known is None:
-            known = self._read(scope, method)
+            known = self._described(*self._read(scope, method), method=method, path=scope["path"])
             if sum(map(len, name)) <= _REMEMBERED_BYTES:
                 _remember(self._known, name, known, REMEMBERED_ROUTES)
         return known
@@ -208,41 +221,55 @@ class Routes:
         return keys
 
     def _make(self, scope: Mapping[str, Any], names: _Names) -> Plan:
-        method, _, host, _, raw_path, query, claimed = names
-        policy, endpoint, called = self._route(scope, method, host)
-        shown = kept(query, policy, self._tracking, sort=self._sort_query)
-        named = target(scope["scheme"], host, raw_path, query, kept=shown)
-        declared = fingerprint(policy)
-        live = self._follows(policy, method)
-        if policy.live is None and self.live is not None:
-            policy = replace(policy, live=self.live)  # also for a HEAD, whose fields are those of the GET
-        given = (*claimed, (b":policy", declared)) if declared else claimed
-        if spelt := spelling(raw_path, shown):
-            given = (*given, (b":spelling", spelt))
+        method, scheme, host, path, raw_path, query, claimed = names
+        made = self._route(scope, method, host)
+        shown = kept(query, made.policy, self._tracking, sort=self._sort_query)
+        given = (*claimed, (b":policy", made.of_key)) if made.of_key else claimed
+        named = usual_target(scheme, host, raw_path, query) if shown is query else None
+        if named is None:
+            named = target(scheme, host, raw_path, query, kept=shown)
+            if spelt := spelling(raw_path, shown):
+                given = (*given, (b":spelling", spelt))
         if not _as_sent(scope, raw_path):
-            given = (*given, (b":path", scope["path"].encode("utf-8", "surrogatepass")))
+            given = (*given, (b":path", path.encode("utf-8", "surrogatepass")))
         if named is not None and given:
             appended = selection(DEFAULT, (), claimed=given)
             named = None if appended is None else _with(named, appended)
-        path: str = scope["path"]
-        # An endpoint without a name may have many routes of its own; then the path stands for the route.
-        route, route_name = (endpoint, f"{method} {called}") if called else ((method, path), f"{method} {path}")
-        barred = self._barred(route)
-        closed = bool(barred) or policy.closed
-        simple = not (closed or policy.personal or policy.headers or policy.cookies) and method == "GET"
-        alike = named is not None and (named.own or not (self._leaves_copies or policy.browser_ttl_ms))
+        barred = self._barred(made.route)
         return Plan(
-            policy=policy,
+            policy=made.policy,
             target=named,
             query=shown,
-            simple=simple and alike,
-            endpoint=endpoint,
-            route=route,
-            route_name=route_name,
-            probation=route if called else None,
+            simple=made.simple and not barred and named is not None and (named.own or made.alike),
+            endpoint=made.endpoint,
+            route=made.route,
+            route_name=made.route_name,
+            probation=made.probation,
             barred=barred,
             names=names,
             forwards=self._forwards,
+            traffic=made.traffic,
+            live=made.live,
+        )
+
+    def _described(self, policy: RoutePolicy, endpoint: Any, called: str, *, method: str, path: str) -> _Route:
+        """Return what a route decides for all its requests.
+
+        called: name of the endpoint; empty: it may have many routes of its own. Then the path stands for the route.
+        """
+        of_key, live = fingerprint(policy), self._follows(policy, method)
+        if policy.live is None and self.live is not None:
+            policy = replace(policy, live=self.live)  # also for a HEAD, whose fields are those of the GET
+        route, route_name = (endpoint, f"{method} {called}") if called else ((method, path), f"{method} {path}")
+        return _Route(
+            policy=policy,
+            endpoint=endpoint,
+            of_key=of_key,
+            route=route,
+            route_name=route_name,
+            probation=route if called else None,
+            simple=not (policy.closed or policy.personal or policy.headers or policy.cookies) and method == "GET",
+            alike=not (self._leaves_copies or policy.browser_ttl_ms),
             traffic=self._traffic(route_name),
             live=live,
         )
@@ -273,7 +300,8 @@ class Routes:
     def _match(self, scope: Mapping[str, Any], method: str) -> Found:
         return find(self._app, scope, method=method)
 
-    def _read(self, scope: Mapping[str, Any], method: str) -> _Route:
+    def _read(self, scope: Mapping[str, Any], method: str) -> tuple[RoutePolicy, Any, str]:
+        """Return the policy of a request's route, its endpoint, and the endpoint's name."""
         path: str = scope["path"]
         root = scope.get("root_path", "")
         if root and path.startswith(root) and path[len(root) :][:1] in ("", "/"):
@@ -282,10 +310,10 @@ class Routes:
         try:
             matched = self._match(scope, method)
             declared = self._declares(matched, method, rule)
-            return _Route(declared.policy, matched.endpoint, declared.name)
+            return declared.policy, matched.endpoint, declared.name
         except Exception as error:  # foreign code (a converter, a route class) may fail; the middleware must not
             self._on_error(error)
-            return _Route(RoutePolicy(bypass=True), None, "")
+            return RoutePolicy(bypass=True), None, ""
 
     def _declares(self, matched: Found, method: str, rule: _Rule | None) -> _Declared:
         """Return the joint declarations of a route and a rule, read once for all paths that lead there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
+from operator import is_
 
 from quaestor.middleware.asked_scope import hand_back, recorded
 from quaestor.middleware.context import ExchangeContext
@@ -31,6 +32,7 @@ class ShownRequest:
         self.tracked = bool(validators) or conditional(context.facts) or missed.key not in context.parts.never_stored
         self.scope = recorded(self.given, self.asked, shared=context.shared_state) if self.tracked else dict(self.given)
         self.surroundings = contextvars.copy_context()
+        self._handed_back: tuple[object, ...] = ()
         self._withheld = whole or bool(validators)
         self._came = context.scope
 
@@ -45,4 +47,8 @@ class ShownRequest:
 
         changed: with the handler's changes.
         """
-        hand_back(self.scope, self._came, changed=changed)
+        values = tuple(dict.values(self.scope))
+        # The second time is after the handler's end, and hardly ever has anything changed since its answer.
+        if len(values) != len(self._handed_back) or not all(map(is_, values, self._handed_back)):
+            hand_back(self.scope, self._came, changed=changed)
+            self._handed_back = values

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from quaestor.clock import ClockWatch, End, ReadClock
+from quaestor.fast_init import fast_init
 
 Version = int
 Document = Mapping[str, Any]
@@ -392,6 +393,7 @@ class Renewed:
 Notification = Activated | Refused | Invalidated | Heartbeat | Renewed
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedResponse:
     """Cached response: a stored answer of HTTP.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from quaestor.fast_init import fast_init
 from quaestor.model import CachedResponse, CapturedRead, Dependent, Query, Version
 
 
@@ -314,6 +315,7 @@ class LifetimeCdn(Protocol):
         """
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
     """Activated registrations of one response.

@@ -245,7 +245,7 @@ class HandEngine:
 
     def count(self, name: str, **labels: str) -> float:
         """The value of one counter."""
-        self.telemetry.requests.count_hits()
+        self.telemetry.requests.flush()
         return self.telemetry.families.registry.get_sample_value(f"quaestor_{name}_total", labels) or 0.0
 
 

@@ -121,7 +121,7 @@ class Endpoints:
         quaestor = self._quaestor
         now_ms = quaestor.read_path.clock()
         shape = quaestor.registry.shape
-        quaestor.telemetry.requests.count_hits()
+        quaestor.telemetry.requests.flush()
         return {
             "serving": quaestor.read_path.serving(now_ms),
             "lagging": quaestor.registry.lagging_partitions(now_ms=now_ms),

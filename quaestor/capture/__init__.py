@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quaestor.capture.context import current, logging_writes, not_recording, recording, uncacheable
+from quaestor.capture.context import current, logging_writes, not_recording, noting_writes, recording, uncacheable
 from quaestor.capture.recorder import ConstantsOfRun, Outcome, Recorder
 from quaestor.capture.write_log import WriteLog
 from quaestor.first_use import names_at_first_use
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capture", "ConstantsOfRun", "Outcome", "Recorder", "WriteLog",
-    "current", "logging_writes", "not_recording", "recording", "uncacheable",
+    "current", "logging_writes", "not_recording", "noting_writes", "recording", "uncacheable",
 ]  # fmt: skip
 
 

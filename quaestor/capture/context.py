@@ -77,14 +77,21 @@ def _runs_a_loop() -> bool:
     return True
 
 
-@contextmanager
-def not_recording() -> Iterator[None]:
+def not_recording() -> NotRecording:
     """Declare that this context belongs to no recorded request, whatever thread it runs in."""
-    token = _slot.set(_NOT_RECORDED)
-    try:
-        yield
-    finally:
-        _slot.reset(token)
+    return NotRecording()
+
+
+class NotRecording:
+    """The block of not_recording(); a class, because every miss would pay for a generator."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _slot.set(_NOT_RECORDED)
+
+    def __exit__(self, *_: object) -> None:
+        _slot.reset(self._token)
 
 
 @contextmanager
@@ -99,6 +106,26 @@ def logging_writes() -> Iterator[WriteLog]:
     finally:
         slot.writes = None
         _slot.reset(token)
+
+
+def noting_writes() -> NotingWrites:
+    """Log writes as logging_writes() does, and later writes in the context of the block too, as recording() does."""
+    return NotingWrites()
+
+
+class NotingWrites:
+    """The block of noting_writes(); a class for the same reason."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> WriteLog:
+        writes = WriteLog()
+        self._token = _slot.set(_Slot(None, writes))
+        return writes
+
+    def __exit__(self, *_: object) -> None:
+        _slot.reset(self._token)
+        del self._token
 
 
 def recording(

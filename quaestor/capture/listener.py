@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from bson import ObjectId, Timestamp
@@ -47,6 +48,7 @@ _NEVER_WRITES = frozenset({"find", "getMore", "count", "distinct"})
 _MAX_FRAMES = 40
 _MOST_COMPARED = 1_000
 """Views whose results are digested, at most."""
+_ID = itemgetter("_id")
 _PLAIN_IDS = frozenset({ObjectId, int, str, Int64, float, type(None), bytes, Binary})
 """Types of `_id` that are immutable and encoded alike by every codec."""
 
@@ -256,7 +258,7 @@ def _ids(batch: Sequence[Any]) -> list[Any] | None:
     if batch and isinstance(batch[0], RawBSONDocument):
         return _unusual_ids(batch)
     try:
-        ids = [document["_id"] for document in batch]
+        ids = list(map(_ID, batch))
     except (KeyError, TypeError):
         return None
     return ids if _PLAIN_IDS.issuperset(map(type, ids)) else _unusual_ids(batch)

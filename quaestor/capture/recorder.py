@@ -16,6 +16,7 @@ from quaestor.capture.run_constants import RunQuery
 from quaestor.capture.seen_constants import AskedText, SeenConstants
 from quaestor.capture.write_log import WriteLog
 from quaestor.clock import Clock, ReadClock, system_clock
+from quaestor.fast_init import fast_init
 from quaestor.model import CapturedRead, Document, Reason, Uncacheable, Version
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ DEFAULT_CLOCK_WINDOW_MS = 300_000
 """See Recorder.clock_window_ms."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The reads of a request, in order, or the reasons why its response must not be cached.
@@ -44,6 +46,7 @@ class Outcome:
     run: tuple[RunQuery, ...] = ()
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class ConstantsOfRun:
     """Context in which the constants of a handler's run are judged.

@@ -52,7 +52,7 @@ class ProcessReporter:
     def sample(self) -> None:
         """Keep the present counts, for the figures of the last minutes."""
         telemetry = self._quaestor.telemetry
-        telemetry.requests.count_hits()
+        telemetry.requests.flush()
         registry = telemetry.families.registry
         counted = readings(registry) | {EVICTED: histogram(registry, _EVICTION)}
         self._windows.sample(counted, now_ms=self._quaestor.parts.process.clock())
@@ -62,7 +62,7 @@ class ProcessReporter:
         quaestor = self._quaestor
         now_ms = quaestor.parts.process.clock()
         telemetry, chosen = quaestor.telemetry, self._chosen
-        telemetry.requests.count_hits()
+        telemetry.requests.flush()
         registry = telemetry.families.registry
         counted, evicted_s = readings(registry), histogram(registry, _EVICTION)
         outcomes = [] if chosen is None or chosen.outcomes is None else chosen.outcomes.so_far(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from quaestor.observability import vocabularies
 from quaestor.observability.families import Families
 from quaestor.observability.hooks import HIT_IN_MEMORY, Observers, ReadAnswered
@@ -66,6 +69,8 @@ class RequestMetrics:
         self._hits = self.requests.labels("hit")
         self._memory_hits = self.hits.labels("memory")
         self._uncounted_hits = 0
+        self._uncounted_misses: Counter[str] = Counter()
+        self._uncounted_refusals: Counter[str] = Counter()
 
     def hit(self) -> None:
         """Count a hit in memory, without the metric's lock, which would be a good part of the cost of a hit."""
@@ -73,11 +78,18 @@ class RequestMetrics:
         if self._observers:
             self._observers.tell(HIT_IN_MEMORY)
 
-    def count_hits(self) -> None:
-        """Move the hits into the metrics. Called on the event loop, once a second."""
+    def flush(self) -> None:
+        """Move hits in memory, misses and refusals into the metrics. Called on the event loop, once a second."""
         hits, self._uncounted_hits = self._uncounted_hits, 0
         self._hits.inc(hits)
         self._memory_hits.inc(hits)
+        for reason, number in self._uncounted_misses.items():
+            self.requests.labels("miss").inc(number)
+            self.misses.labels(reason).inc(number)
+        for reason, number in self._uncounted_refusals.items():
+            self.uncacheable.labels(reason).inc(number)
+        self._uncounted_misses.clear()
+        self._uncounted_refusals.clear()
 
     def served(self, layer: str) -> None:
         """Count a hit outside the fast path.
@@ -90,16 +102,23 @@ class RequestMetrics:
             self._observers.tell(ReadAnswered(outcome="hit", detail=layer))
 
     def missed(self, reason: str, *, seconds: float) -> None:
-        """Count a handler run.
+        """Count a handler run, as cheaply as a hit.
 
         reason: one of vocabularies.MISSES.
         seconds: request to answer.
         """
-        self.requests.labels("miss").inc()
-        self.misses.labels(reason).inc()
+        self._uncounted_misses[reason] += 1
         self.miss_s.observe(seconds)
         if self._observers:
             self._observers.tell(ReadAnswered(outcome="miss", detail=reason, seconds=seconds))
+
+    def refused(self, reasons: Iterable[str]) -> None:
+        """Count the reasons why an answer was not stored.
+
+        reasons: of vocabularies.REASONS.
+        """
+        for reason in reasons:
+            self._uncounted_refusals[reason] += 1
 
     def followed(self, where: str) -> None:
         """Count an answer from another request's handler run.

@@ -6,12 +6,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from quaestor.capture import Outcome
+from quaestor.fast_init import fast_init
 from quaestor.model import Version
 from quaestor.policy import RoutePolicy
 from quaestor.read_path.asked_fields import AskedFields
 from quaestor.read_path.key import Target
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnsweredRequest:
     """A request, as far as it decides which clients may receive its answer.
@@ -37,6 +39,7 @@ class AnsweredRequest:
     route: Hashable = None
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedRun:
     """Observations of one handler run: everything that its answer depends on.

@@ -7,12 +7,12 @@ used entry, and costs one storage for each other entry. Both are equal at the br
 storing_s / (storing_s + handler_s).
 
 While the share is below it, the first request for a key is remembered and its answer is not stored. The second request within a
-window stores it. One first request in PROBE is stored all the same, so that the share is still learned. Entries that a second
-request stored are not counted: their keys are not like all others.
+window stores it. One first request in PROBE is stored all the same, so that the share is still learned; one in RARE_PROBE where
+the share is far below. Entries that a second request stored are not counted: their keys are not like all others.
 
 Named after the part of TinyLFU that does the same (Einziger, Friedman, Manes, ACM ToS 2017, section 3.4.2). This one acts only
-on routes where it has learned its use: a client that repeats a request expects the second answer from the cache. Pure, except
-for its memory.
+on routes where it has learned its use: a client that repeats a request expects the second answer from the cache. The caller
+asks before the handler runs, so that a refused answer costs little. Pure, except for its memory.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ PATIENCE_MS: Final = 5_000
 _MOST_WATCHED = 4_096
 """Entries under watch at a time; with more under way, some are not counted."""
 PROBE: Final = 16
+"""One first request in so many is stored all the same."""
+RARE_PROBE: Final = 64
+"""The same while the share is below a fourth of the break-even: each such storage is nearly always in vain."""
 WINDOW_MS: Final = 600_000
 """A first request is remembered for so long at least, and for twice as long at most, unless very many come."""
 MOST_KEYS: Final = 65_536
@@ -209,17 +212,27 @@ class Doorkeeper:
         if usefulness is not None:
             usefulness.storing.add(seconds)
 
+    def kept_route(self, route: Hashable) -> Usefulness | None:
+        """Return a route whose answers are now stored at the second request only; None: they are stored at the first."""
+        usefulness = self._routes.get(route)
+        return usefulness if usefulness is not None and self._keeps(usefulness) else None
+
     def turn(self, route: Hashable, key: str, *, now_ms: int) -> Turn:
         """Decide about an answer to a request for an absent key. If it is refused, the next one for the key is stored."""
-        usefulness = self._routes.get(route)
-        if usefulness is None or not self._keeps(usefulness):
-            return Turn.FIRST
+        usefulness = self.kept_route(route)
+        return Turn.FIRST if usefulness is None else self.turn_on(usefulness, key, now_ms=now_ms)
+
+    def turn_on(self, usefulness: Usefulness, key: str, *, now_ms: int) -> Turn:
+        """Decide as turn() does. usefulness: of kept_route()."""
         if self._seen is None:
             self._seen = _Seen()
         if self._seen.add(key, now_ms=now_ms):
             return Turn.REPEATED
         usefulness.refused += 1
-        return Turn.FIRST if usefulness.refused % PROBE == 0 else Turn.REFUSED
+        if usefulness.refused % PROBE:
+            return Turn.REFUSED
+        rarely = 4 * usefulness.share < (usefulness.break_even or 0.0)
+        return Turn.REFUSED if rarely and usefulness.refused % RARE_PROBE else Turn.FIRST
 
     @property
     def kept(self) -> list[Usefulness]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from quaestor.cache_sketch.limits import CLOCK_GRACE_MS
 from quaestor.cache_sketch.partitions import in_partition
 from quaestor.clock import End
+from quaestor.fast_init import fast_init
 from quaestor.model import CachedResponse, Dependent
 from quaestor.ports import Registered
 from quaestor.read_path import freshness, validation
@@ -20,6 +21,7 @@ COPY_SLACK_MS = CLOCK_GRACE_MS
 with the Cache Sketch it is the grace for clocks that differ: their lifetimes count from a time in the answer."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A handler's answer.
@@ -34,6 +36,7 @@ class Answer:
     part: Part | None = None
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The outcome of an admission.
@@ -60,6 +63,7 @@ def in_groups(answer: Answer, groups: Sequence[str]) -> Answer:
     return replace(answer, headers=[*answer.headers, (b"cache-groups", field)])
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryBounds:
     """Bounds of an entry's use, in ms.

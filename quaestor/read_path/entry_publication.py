@@ -82,10 +82,7 @@ class EntryPublication:
         if not self._usability.servable(response) or not self._explicit.accept(response, asked_ms=asked_ms):
             await self.undo(response, acknowledged=True)
             return None
-        kept = self._store.resident(response.key)
-        if kept is not None and kept.response is response:
-            kept.succeed(resident)
-            return kept
+        self._store.adopt(resident)
         return resident
 
     def discard(self, resident: Resident) -> None:

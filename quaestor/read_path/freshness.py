@@ -17,6 +17,7 @@ STORABLE_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 410})
 (they depend on the code), and all 5xx errors."""
 
 MAX_FIELD_BYTES = 8192
+_LIFETIME_FIELDS = frozenset({b"cache-control", b"expires"})
 _MAX_DELTA_S = 2**31
 _TIME = rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
 _FIXED_DATE = re.compile(
@@ -45,8 +46,10 @@ def cache_control(headers: Headers) -> Mapping[str, str | None]:
     Garbage between commas is skipped, and space around a `=` spoils the argument; O(size). Of a repeated directive the first
     value counts, of a repeated lifetime the smallest (section 4.2.1). A field longer than MAX_FIELD_BYTES counts as `no-store`.
     """
-    fields = [value for field, value in headers if field == b"cache-control"]
-    text = b",".join(fields) if fields else b""
+    headers = tuple(headers)
+    if b"cache-control" not in dict(headers):
+        return {}
+    text = b",".join([value for field, value in headers if field == b"cache-control"])
     if not text:
         return {}
     if len(text) > MAX_FIELD_BYTES:
@@ -87,7 +90,7 @@ def refusal(status: int, headers: Headers, *, personal: bool = False) -> str | N
     headers = list(headers)
     if status not in STORABLE_STATUSES:
         return "status"
-    names = {name for name, _ in headers}
+    names = dict(headers)
     if b"set-cookie" in names:
         return "set-cookie"
     directives = cache_control(headers) if b"cache-control" in names else {}
@@ -104,6 +107,8 @@ def refusal(status: int, headers: Headers, *, personal: bool = False) -> str | N
 def shared_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
     """Return for how long the handler allows a shared cache to use this answer (section 4.2.1); None: unspecified."""
     headers = list(headers)
+    if _LIFETIME_FIELDS.isdisjoint(dict(headers)):
+        return None
     directives = cache_control(headers)
     for directive in ("s-maxage", "max-age"):
         if directive in directives:
@@ -114,6 +119,8 @@ def shared_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
 def client_lifetime_s(headers: Headers, *, now_s: float) -> int | None:
     """Return for how long the handler allows a browser to use this answer; None: unspecified."""
     headers = list(headers)
+    if _LIFETIME_FIELDS.isdisjoint(dict(headers)):
+        return None
     directives = cache_control(headers)
     if "max-age" in directives:
         return delta_s(directives["max-age"])

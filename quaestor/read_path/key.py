@@ -33,18 +33,23 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from quaestor.fast_init import fast_init
+
 MAX_TARGET_BYTES = 8192
 """Longer request targets are not cached (RFC 9110, section 4.1, asks for at least 8,000)."""
 _REMEMBERED_BYTES = 512
 _REMEMBERED = 4096
+_REMEMBERED_HOSTS = 256
 
 _CANONICAL = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*")
+_USUAL = re.compile(rb"/[A-Za-z0-9\-._~!$&'()*+,;=:@/]*(?:\?[A-Za-z0-9\-._~!$'()*+,;=:@/?]+)?")
 _UNUSUAL = re.compile(rb"%[0-9A-Fa-f]{2}|[^A-Za-z0-9\-._~!$&'()*+,;=:@/?]")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _HOST = re.compile(rb"(?:\[[0-9a-f:.]{2,45}\]|[a-z0-9_.\-]{1,253})(?::[0-9]{1,5})?")
 _DEFAULT_PORTS = {"http": b":80", "https": b":443"}
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Target:
     """All names of the resource that one request asks for.
@@ -85,6 +90,28 @@ def target(scheme: str, host: bytes, path: bytes, query: bytes, *, kept: bytes |
     if len(path) + len(query) > MAX_TARGET_BYTES:
         return None
     return _compute(scheme, host, path, query)
+
+
+def usual_target(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | None:
+    """Return what target() returns, in a fraction of its time, if spelling() is empty, there is at most one parameter, and the
+    host is known. None: use target()."""
+    if b"&" in query or len(path) + len(query) > MAX_TARGET_BYTES:
+        return None
+    sent = b"%s?%s" % (path, query) if query else path
+    origin, as_sent = _origin(scheme, host)
+    if not origin or _USUAL.fullmatch(sent) is None:
+        return None
+    name = sent.decode("ascii")
+    key = origin + name
+    return Target(key, name, key if as_sent else _url(scheme, host, path, query))
+
+
+@lru_cache(maxsize=_REMEMBERED_HOSTS)
+def _origin(scheme: str, host: bytes) -> tuple[str, bool]:
+    """Return the beginning of keys, and whether URLs begin the same; empty without a known host."""
+    authority = host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, b":"))
+    known = _HOST.fullmatch(authority) is not None
+    return f"{scheme}://{authority.decode('ascii')}" if known else "", authority == host
 
 
 def resource(path: bytes, query: bytes) -> str:

@@ -19,6 +19,9 @@ class LocalStore(ResponseStore, Protocol):
     def keep(self, response: CachedResponse) -> Resident:
         """Take a response into memory. No I/O."""
 
+    def adopt(self, resident: Resident) -> bool:
+        """Replace the entry in memory by one with the same response. False: there is none. No I/O."""
+
     def used(self, key: str, hits: int) -> None:
         """Note how often an entry was found in memory. No I/O."""
 

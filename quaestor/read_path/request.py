@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+from quaestor.fast_init import fast_init
 from quaestor.read_path.forwarded_fields import CLAIMS, Claims, shown
 from quaestor.read_path.freshness import cache_control
 
@@ -40,6 +42,7 @@ _CREDENTIALS = re.compile(
 )
 """Names of fields in which applications and proxies commonly identify a client: X-Api-Key, X-Auth-Token, X-Forwarded-User ..."""
 _REMEMBERED = 2048
+_REMEMBERED_HOSTS = 256
 
 
 class Notable(dict[bytes, bool]):
@@ -78,6 +81,7 @@ _PRECONDITIONS = frozenset({b"if-match", b"if-unmodified-since"})
 """Conditions that only the origin may evaluate (RFC 9111, section 4.3.2)."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
     """The facts in a request's header fields that matter for answering it from a cache.
@@ -139,6 +143,16 @@ def inspect(headers: Sequence[tuple[bytes, bytes]], notable: Mapping[bytes, bool
 
     notable: fields that need a closer look; in front of an origin `unlisted_fields.UnlistedFields`.
     """
+    only_host: bytes | None = None
+    for name, value in headers:
+        if name == b"host":
+            if only_host is not None:
+                break
+            only_host = value
+        elif notable[name]:
+            break
+    else:
+        return _ordinary(only_host or b"")
     hosts: list[bytes] = []
     claims: list[tuple[bytes, bytes]] = []
     barred: str | None = None
@@ -214,3 +228,9 @@ def inspect(headers: Sequence[tuple[bytes, bytes]], notable: Mapping[bytes, bool
         if_range=if_range,
         directives=requested,
     )
+
+
+@lru_cache(maxsize=_REMEMBERED_HOSTS)
+def _ordinary(host: bytes) -> RequestFacts:
+    """The facts of a request without any notable field."""
+    return RequestFacts(host=host)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from quaestor.fast_init import fast_init
 from quaestor.model import CachedResponse
 from quaestor.policy import RoutePolicy
 from quaestor.read_path import shared_cache_rules
@@ -33,6 +34,7 @@ class Use(Enum):
     """Only after the origin has confirmed it."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True)
 class Windows:
     """The times for which an answer may be used after its lifetime.

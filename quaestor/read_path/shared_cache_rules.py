@@ -54,10 +54,7 @@ def governing(headers: Headers) -> Directives:
     A lifetime that is no number makes the targeted field malformed.
     """
     headers = list(headers)
-    for field, _ in headers:
-        if field in _GOVERNING:
-            break
-    else:
+    if _GOVERNING.isdisjoint(dict(headers)):
         return _NOTHING_SAID
     fields = values(headers, b"cdn-cache-control")
     members = structured.dictionary(fields) if fields else None

@@ -95,7 +95,7 @@ async def housekeeping(parts: Parts) -> Stop:
                 parts.estimator.served(served, now_ms=parts.process.clock())
             for verify in parts.read_path.lookup.samples.choose(served):
                 verify()
-            parts.process.telemetry.requests.count_hits()
+            parts.process.telemetry.requests.flush()
 
     return parts.process.supervisor.keep("housekeeping", keep_house).aclose
 

@@ -47,19 +47,13 @@ class Resident:
         self.copies_until_ms = told_until_ms(response, response.stored_at_ms, first_copies_until_ms(response))
         self.reported_until_ms = response.copies_until_ms
         self.settled_until_ms = min(self.refresh_at_ms, self.copies_until_ms)
-        self.size_bytes = size_bytes(response)
+        self.size_bytes = 0
         self.rendered: Any = None
         self.usefulness: Any = None
         self.explain = ""
         self.urls: tuple[str, ...] = ()
         self.hits = 0
         self.reads = 0
-
-    def succeed(self, earlier: Resident) -> None:
-        """Take over the derived data of the same response from before it was in memory."""
-        assert earlier.response is self.response
-        for name in self.__slots__:
-            setattr(self, name, getattr(earlier, name))
 
     def note_urls(self, urls: tuple[str, ...]) -> None:
         """Note further URLs that the dependency index holds for the response. There are few."""
@@ -145,6 +139,7 @@ class MemoryStore:
         """Store a response, unless it exceeds the budget or is less in demand than the entries that would have to leave."""
         key = response.key
         entry = Resident(response)
+        entry.size_bytes = size_bytes(response)
         if key in self._entries:
             self._admission.remove(key)
             self._forget(key)
@@ -163,6 +158,16 @@ class MemoryStore:
                 else:
                     self._forget(left, "demand")
         return entry
+
+    def adopt(self, resident: Resident) -> bool:
+        """Put an entry made before in the place of the entry that was kept of the same response. False: there is none."""
+        key = resident.response.key
+        kept = self._entries.get(key)
+        if kept is None or kept.response is not resident.response:
+            return False
+        resident.size_bytes = kept.size_bytes
+        self._entries[key] = resident
+        return True
 
     def _report_hits(self) -> None:
         """Report the hits of the next few entries, in turn, to the admission policy."""

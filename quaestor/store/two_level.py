@@ -40,6 +40,10 @@ class TwoLevelStore:
         """Take an entry read from the shared store into this process's memory. No I/O."""
         return self._memory.keep(response)
 
+    def adopt(self, resident: Resident) -> bool:
+        """Replace the entry in this process's memory by one with the same response. False: there is none. No I/O."""
+        return self._memory.adopt(resident)
+
     def drop(self, key: str, why: str = "invalidated") -> None:
         """Forget the entry in this process's memory. No I/O.
 

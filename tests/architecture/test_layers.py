@@ -19,6 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "quaestor.errors",
         "quaestor.argument_names",
         "quaestor.clock",
+        "quaestor.fast_init",
         "quaestor.first_use",
         "quaestor.gc_freezing",
         "quaestor.tasks",

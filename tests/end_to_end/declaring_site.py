@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
 import httpx
@@ -11,6 +11,7 @@ from fastapi import APIRouter, Body, Cookie, Depends, FastAPI, Header, Request, 
 from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyQuery, HTTPBearer
 from pymongo import AsyncMongoClient
+from pymongo.errors import CollectionInvalid
 
 from quaestor import Quaestor
 from quaestor.caching import cache_policy, cached, cookie, per_role, per_user, private, public
@@ -197,6 +198,10 @@ class Asked:
 async def open_site(mongo_url: str, prefix: str) -> AsyncIterator[Site]:
     site = Site(mongo_url, prefix)
     await site.items.insert_one({"kind": "a"})
+    database, _, collection = site.quaestor.settings.control_namespace.partition(".")
+    # The first invalidation by hand on a server creates the collection, and that ends every entry with a tag or a URL.
+    with suppress(CollectionInvalid):
+        await site.client[database].create_collection(collection)
     try:
         await site.warm("/undeclared")  # the first request starts the rest
         yield site

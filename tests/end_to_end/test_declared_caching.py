@@ -67,9 +67,7 @@ async def gone(site: Site, path: str, was: Asked, **headers: str) -> None:
 
 async def test_a_tag_invalidates_what_carries_it_and_nothing_else(site: Site) -> None:
     first = await site.warm("/weather")
-    await site.quaestor.invalidate(
-        tags=["weather"]
-    )  # the very first one creates the collection, which changes all tags
+    await site.quaestor.invalidate(tags=["weather"])
     await gone(site, "/weather", first)
     weather, routed = await site.warm("/weather"), await site.warm("/routed")
     mine = await site.warm("/me", authorization="Bearer ann")

@@ -5,16 +5,23 @@ was.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
 
 import pytest
+from redis.asyncio import Redis
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from quaestor.admin.status_text import text
 from quaestor.caching import cached
+from quaestor.capture.context import heard
 from quaestor.read_path.doorkeeper import LEAST_ENTRIES, PATIENCE_MS
-from tests.end_to_end.site import Handler, Site, status_of, until_waiting
-from tests.hand_driven import TaggingCdn, reads
+from quaestor.store.memory import MemoryStore
+from quaestor.store.redis import RedisStore
+from quaestor.store.two_level import TwoLevelStore
+from tests.end_to_end.site import Handler, Site, raw_get, status_of, until_waiting
+from tests.hand_driven import HandRegistry, TaggingCdn, reads
 
 pytestmark = pytest.mark.anyio
 
@@ -83,8 +90,8 @@ async def test_it_can_be_turned_off() -> None:
     assert status_of(await site.get("/once")).endswith("stored")
 
 
-async def test_concurrent_first_requests_are_one_handler_run() -> None:
-    """A waiting request counts as a second one: the answer is stored, and all requests get it."""
+async def test_of_concurrent_first_requests_one_is_refused_and_one_is_stored_for_all_others() -> None:
+    """The first runs its handler for itself alone. The second one is stored, and the others wait for it."""
     go = asyncio.Event()
     go.set()
 
@@ -99,8 +106,10 @@ async def test_concurrent_first_requests_are_one_handler_run() -> None:
     await until_waiting(tasks)
     go.set()
     answers = await asyncio.gather(*tasks)
-    assert site.runs == 1
-    assert sorted(map(status_of, answers))[0] == "Quaestor; fwd=uri-miss; collapsed"
+    assert site.runs == 2
+    assert Counter(map(status_of, answers)) == {
+        REFUSED: 1, "Quaestor; fwd=uri-miss; stored": 1, "Quaestor; fwd=uri-miss; collapsed": 3
+    }  # fmt: skip
     assert {answer.text for answer in answers} == {"x"}
 
 
@@ -169,3 +178,101 @@ async def test_status_says_which_routes_are_stored_at_the_second_request() -> No
         "counts": {}, "doorkept": [{"route": "GET /x", "used": 0.012, "break_even": 0.3}],
     }  # fmt: skip
     assert "stored at the second request  GET /x: 1.2% of its entries were used" in text(said)
+
+
+async def test_a_refused_answer_is_sent_as_it_comes() -> None:
+    """Nothing of it is kept, so no piece of it is held back."""
+    go = asyncio.Event()
+
+    async def handler(request: Request) -> Response:
+        async def pieces() -> AsyncIterator[str]:
+            yield "first"
+            await go.wait()
+            yield "last"
+
+        reads()
+        return StreamingResponse(pieces()) if request.url.path == "/s" else PlainTextResponse("x")
+
+    site = await crawled(handler)
+    sent = await raw_get(site, until_body=True)
+    assert [message.get("body") for message in sent] == [None, b"first"]
+    assert dict(sent[0]["headers"])[b"cache-status"].decode() == REFUSED
+
+
+async def test_a_condition_is_answered_on_such_a_route_too() -> None:
+    """The cache answers conditions itself, so such a request goes the long way."""
+
+    async def handler(request: Request) -> Response:
+        reads()
+        assert request.headers.get("if-none-match") is None
+        return PlainTextResponse("x", headers={"ETag": '"mine"'})
+
+    site = await crawled(handler)
+    answer = await site.get("/once", if_none_match='"mine"')
+    assert (answer.status_code, status_of(answer)) == (304, REFUSED)
+
+
+async def test_parameters_for_advertisers_stay_hidden_from_the_handler() -> None:
+    """A refused request shows its handler what a stored one shows."""
+    site = await crawled()
+    answer = await site.get("/once?utm_source=mail&a=1")
+    assert (answer.json()["query"], status_of(answer)) == ("a=1", REFUSED)
+
+
+@pytest.mark.parametrize("after_its_answer", [False, True])
+async def test_a_handler_that_writes_is_found_out_by_a_refused_request(after_its_answer: bool) -> None:
+    """Also if a task that it leaves behind writes."""
+    written = asyncio.Event()
+    tasks = []
+
+    async def write() -> None:
+        if after_its_answer:
+            await written.wait()
+        _, writes = heard()
+        assert writes is not None
+        writes.attempt()
+
+    async def handler(request: Request) -> Response:
+        reads()
+        if request.url.path == "/writes":
+            tasks.append(asyncio.create_task(write()))
+            if not after_its_answer:
+                await tasks[0]
+        return PlainTextResponse("x")
+
+    site = await crawled(handler)
+    assert status_of(await site.get("/writes")) == REFUSED
+    written.set()
+    await asyncio.gather(*tasks)
+    assert "detail=wrote" in status_of(await site.get("/once"))
+
+
+async def test_an_error_of_the_handler_is_the_applications() -> None:
+    async def handler(request: Request) -> Response:
+        reads()
+        if request.url.path == "/broken":
+            raise LookupError("of the handler")
+        return PlainTextResponse("x")
+
+    site = await crawled(handler)
+    with pytest.raises(LookupError):
+        await site.get("/broken")
+    assert status_of(await site.get("/once")) == REFUSED
+
+
+async def test_an_entry_of_another_process_is_found_on_such_a_route(redis_url: str, prefix: str) -> None:
+    """Beside a shared store the doorkeeper is asked after the look-up."""
+    async with Redis.from_url(redis_url) as redis:
+        shared, registry = RedisStore(redis, deployment=prefix), HandRegistry()
+
+        def memory() -> TwoLevelStore:
+            return TwoLevelStore(MemoryStore(budget_bytes=10**7), shared)
+
+        site = await crawled(store=memory(), registry=registry, leases=shared)
+        other = Site(store=memory(), registry=registry, leases=shared)
+        assert status_of(await other.get("/known")).endswith("stored")
+        assert "hit" in status_of(await site.get("/known"))
+        assert status_of(await site.get("/once")) == REFUSED
+        assert status_of(await site.get("/once")).endswith("stored")
+        await site.engine.read_path.coalescing.settle()
+        await other.engine.read_path.coalescing.settle()

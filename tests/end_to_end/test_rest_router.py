@@ -200,7 +200,7 @@ async def test_a_body_without_an_announced_length_is_bounded_as_well(mongo_url: 
         )
         assert refused.status_code == 413
         assert sent < 10_000_000, "it was not read to its end"
-        site.quaestor.telemetry.requests.count_hits()
+        site.quaestor.telemetry.requests.flush()
         count = site.quaestor.telemetry.families.registry.get_sample_value
         assert count("quaestor_rest_problems_total", {"problem": "body-too-large"}) == 1
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaestor.read_path.key import MAX_TARGET_BYTES, resource, target
+from quaestor.read_path.key import MAX_TARGET_BYTES, resource, spelling, target, usual_target
 
 RESOURCES = [
     # path, query, resource
@@ -102,3 +102,24 @@ def test_only_the_order_of_different_names_is_ignored(pieces: list[bytes], data:
 
     same = resource(b"/", b"&".join(pieces)) == resource(b"/", b"&".join(shuffled))
     assert same == (by_name(pieces) == by_name(shuffled))
+
+
+_SPELT = st.text("aZ0-._~!$&'()*+,;=:@/?%4#\x00é", max_size=12).map(lambda text: text.encode("latin-1"))
+
+
+@given(
+    scheme=st.sampled_from(["http", "https"]),
+    host=st.sampled_from([b"a.example", b"A.Example", b"a.example:80", b"a.example:443", b"[::1]:8000", b"", b"a b"]),
+    path=_SPELT | _SPELT.map(lambda path: b"/" + path),
+    query=_SPELT,
+)
+def test_usual_targets_have_the_names_of_all_targets(scheme: str, host: bytes, path: bytes, query: bytes) -> None:
+    """The shorter way either finds the same names, or leaves the request to the longer one."""
+    usual = usual_target(scheme, host, path, query)
+    assert usual is None or (usual == target(scheme, host, path, query) and not spelling(path, query))
+
+
+@pytest.mark.parametrize(("path", "query"), [(b"/", b""), (b"/a/b.c", b""), (b"/a", b"n=1"), (b"/a", b"n")])
+def test_most_targets_are_usual(path: bytes, query: bytes) -> None:
+    assert usual_target("http", b"a.example", path, query) is not None
+    assert usual_target("http", b"a.example", path, b"a=1&b=2") is None

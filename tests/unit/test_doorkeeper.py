@@ -13,6 +13,7 @@ from quaestor.read_path.doorkeeper import (
     MOST_KEYS,
     PATIENCE_MS,
     PROBE,
+    RARE_PROBE,
     WINDOW_MS,
     Doorkeeper,
     Duration,
@@ -76,8 +77,10 @@ def test_keys_seen_long_ago_are_forgotten() -> None:
 
 
 def test_one_first_request_in_so_many_is_let_in() -> None:
-    """Admitted first requests keep the learned share up to date."""
-    outcomes = refused(learned(0), *(str(n) for n in range(PROBE * 4)))
+    """Admitted first requests keep the learned share up to date. Far below the break-even they are rarer."""
+    outcomes = refused(learned(LEAST_ENTRIES // 20), *(str(n) for n in range(PROBE * 4)))
+    assert outcomes.count(False) == 4
+    outcomes = refused(learned(0), *(str(n) for n in range(RARE_PROBE * 4)))
     assert outcomes.count(False) == 4
 
 
@@ -173,7 +176,7 @@ def test_durations_ignore_the_waits_of_a_busy_process() -> None:
 
 def test_a_repeated_request_is_named() -> None:
     """The caller leaves entries out of the share that a second request stored: their keys are not like all others."""
-    keeper = learned(0)
+    keeper = learned(LEAST_ENTRIES // 20)
     turns = [keeper.turn("route", key, now_ms=0) for key in ("a", "a", *map(str, range(PROBE)))]
     assert turns[:2] == [Turn.REFUSED, Turn.REPEATED]
     assert turns[2:].count(Turn.FIRST) == 1

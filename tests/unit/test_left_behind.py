@@ -11,6 +11,7 @@ import uvloop
 
 from quaestor.capture import left_behind, recording
 from quaestor.capture.left_behind import LeftBehind
+from tests.end_to_end.site import Site, status_of
 
 pytestmark = pytest.mark.anyio
 
@@ -104,3 +105,38 @@ async def test_a_loop_with_very_many_timers_is_not_searched(monkeypatch: pytest.
     timer.cancel()
     assert await left.tasks() == []
     assert not left.over
+
+
+@pytest.mark.parametrize("anyio_backend", [ASYNCIO, UVLOOP], ids=["asyncio", "uvloop"])
+async def test_a_timer_of_the_server_holds_no_request(anyio_backend: BackEnd) -> None:
+    """With the last piece of an answer servers start the timer of their connection, which runs for seconds. The entry does not
+    wait for it."""
+    site = Site()
+    timers = []
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, object]) -> None:
+        if message["type"] == "http.response.body":
+            timers.append(in_30_s())
+
+    found: list[bool] = []
+    kept = LeftBehind.tasks
+
+    async def tasks(left: LeftBehind) -> list[asyncio.Task[object]]:
+        found.append(left.over)
+        return await kept(left)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LeftBehind, "tasks", tasks)
+        await site.app(SCOPE, receive, send)
+    timers[0].cancel()
+    assert found == [True]
+    assert "hit" in status_of(await site.get("/s"))
+
+
+SCOPE = {
+    "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "method": "GET", "scheme": "http",
+    "path": "/s", "raw_path": b"/s", "query_string": b"", "headers": [(b"host", b"shop.test")], "root_path": "",
+}  # fmt: skip

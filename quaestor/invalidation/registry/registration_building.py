@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quaestor.clock import ClockWatch
+from quaestor.fast_init import fast_init
 from quaestor.invalidation.registry.registration_ids import renewable, round_of
 from quaestor.invalidation.registry.shared_registrations import SharedRegistrations
 from quaestor.model import CapturedRead, Document, Query, Registration, Version
@@ -25,6 +26,7 @@ _SPARE = 4
 """Registrations last a quarter longer than the first response needs, so that later ones can share them for some time."""
 
 
+@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
     """Distinct query of a response, planned, with the read that answered it."""
