@@ -87,6 +87,7 @@ class LocalSubscription:
     times: of the next messages to the stages.
     references: to the subscribers in this process.
     asked_ms: time of the last message to the stage; 0: none yet.
+    number: among the subscriptions of the process (gc_freezing.py).
     """
 
     id: str
@@ -96,6 +97,7 @@ class LocalSubscription:
     times: MessageTimes
     references: dict[int, SubscriberRef] = field(default_factory=dict)
     asked_ms: int = 0
+    number: int = 0
 
     @property
     def subscribers(self) -> Iterator[LiveResult]:

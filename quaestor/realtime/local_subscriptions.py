@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from quaestor.errors import EventLayerError, SubscriptionError
 from quaestor.event_layer import streams
+from quaestor.gc_freezing import SUBSCRIPTIONS
 from quaestor.model import GridShape, Query
 from quaestor.ports import EventLayer
 from quaestor.realtime.codec import encode_query_event
@@ -94,6 +95,7 @@ class LocalSubscriptions:
                     recomputation=recomputation,
                 )
                 local = LocalSubscription(id=name, query_id=query_id, stage=stage, shared=shared, times=self._times)
+                local.number = SUBSCRIPTIONS.begun()
                 self.by_query[query_id] = local
                 self._placed[stage] += 1
             elif options.exact and local.shared.replica.known and local.shared.delivery is not DeliveryMode.EXACT:
@@ -139,6 +141,7 @@ class LocalSubscriptions:
     def end(self, local: LocalSubscription) -> LocalSubscription:
         """Remove a subscription, which is there, and return it. The caller holds the lock."""
         del self.by_query[local.query_id]
+        SUBSCRIPTIONS.ended(local.number)
         self._times.cancel(local.query_id)
         self._displaced(local.stage)
         self.subscribers -= len(local.references)

@@ -15,6 +15,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from quaestor.clock import Clock
 from quaestor.errors import QuaestorError
+from quaestor.gc_freezing import SUBSCRIPTIONS
 from quaestor.live.websocket.cuts import Cuts, refusal
 from quaestor.live.websocket.events import EventShape, date_text, message_text
 from quaestor.live.websocket.forms import RecordForm
@@ -174,6 +175,7 @@ class SocketConnection:
         if self._subscriptions.get(subscription.request.id) is subscription:
             del self._subscriptions[subscription.request.id]
             self._context.metrics.subscriptions.dec()
+            SUBSCRIPTIONS.ended(subscription.number)
             self._context.metrics.ended.labels(reason).inc()
 
     def overflowed(self) -> None:
@@ -262,6 +264,7 @@ class SocketConnection:
         )
         self._subscriptions[request.id] = subscription
         self._context.metrics.subscriptions.inc()
+        subscription.number = SUBSCRIPTIONS.begun()
         outcome = subscription.begin(group)
         self._context.metrics.begun.labels(outcome).inc()
 

@@ -43,6 +43,7 @@ class SocketSubscription:
     """Subscription of one socket to one query: a `Member` of the group of the query.
 
     request: the message that began it.
+    number: among the subscriptions of the process (gc_freezing.py).
     """
 
     __slots__ = (
@@ -56,11 +57,13 @@ class SocketSubscription:
         "_shape",
         "_socket",
         "group",
+        "number",
         "request",
     )
 
     def __init__(self, socket: Socket, request: Subscribe, *, shape: EventShape, waiting: int, clock: Clock) -> None:
         self.request = request
+        self.number = 0
         self.group: QueryGroup | None = None
         self._socket = socket
         self._outbox = socket.outbox

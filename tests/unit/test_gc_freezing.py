@@ -1,0 +1,91 @@
+"""Subscriptions of a process are hidden from the garbage collector, and none of its garbage stays for good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PRELUDE = """
+import gc, sys, weakref
+from quaestor.gc_freezing import SubscriptionFreezing, ease_once
+
+class Node:
+    pass
+
+def cycle():
+    node = Node()
+    node.itself = node
+    return node
+
+def walked():
+    return len(gc.get_objects())
+"""
+
+
+def ran(code: str) -> str:
+    """Run code in a process of its own, because the collector is the process's."""
+    program = PRELUDE + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_many_subscriptions_are_not_walked() -> None:
+    """A collection sees the objects of as many as are frozen together at most, of any number."""
+    said = ran("""
+        ease_once()
+        freezing, before = SubscriptionFreezing(every=100), walked()
+        kept, most = [], 0
+        for _ in range(1_000):
+            kept.append([[] for _ in range(50)])
+            freezing.begun()
+            most = max(most, walked() - before)
+        print(most < 150 * 51, gc.get_freeze_count() > 45_000)
+    """)
+    assert said == "True True"
+
+
+def test_nothing_is_frozen_where_the_application_has_decided_otherwise() -> None:
+    """Its setting keeps the middleware from easing the collector."""
+    said = ran("""
+        freezing = SubscriptionFreezing(every=10)
+        for _ in range(100):
+            freezing.begun()
+        print(gc.get_freeze_count())
+    """)
+    assert said == "0"
+
+
+def test_short_subscriptions_freeze_nothing() -> None:
+    """A subscription that ends before the next freeze does not bring it nearer."""
+    said = ran("""
+        ease_once()
+        freezing, before = SubscriptionFreezing(every=10), gc.get_freeze_count()
+        for _ in range(1_000):
+            freezing.ended(freezing.begun())
+        print(gc.get_freeze_count() <= before)
+    """)
+    assert said == "True"
+
+
+@pytest.mark.parametrize("turnovers", [1, 4])
+def test_frozen_garbage_goes_with_the_thaw(turnovers: int) -> None:
+    """A cycle that was alive when it was frozen is collected after its subscriptions have been replaced twice."""
+    said = ran(f"""
+        ease_once()
+        freezing = SubscriptionFreezing(every=50)
+        node = cycle()
+        gone = weakref.ref(node)
+        live = [freezing.begun() for _ in range(200)]
+        del node
+        gc.collect()
+        assert gone() is not None, "it was frozen"
+        for _ in range({turnovers} * 200):
+            freezing.ended(live.pop(0))
+            live.append(freezing.begun())
+        print(gone() is None)
+    """)
+    assert said == str(turnovers > 1)
