@@ -10,6 +10,7 @@ from quaestor.errors import ConfigurationError, QuaestorError
 from quaestor.gc_freezing import ease_once
 from quaestor.middleware.interface import App, Engine, Message, Receive, Scope, Send
 from quaestor.tasks import ended
+from quaestor.thread_switching import switch_within
 
 PATIENCE_S = 1.0
 """How long a request waits for the start; then it is answered without a cache."""
@@ -134,6 +135,7 @@ class Lifespan:
             self._retry_at_ms = self._engine.read_path.clock() + RETRY_MS
             return
         self.ready = True
+        switch_within(self._engine.settings.observability.switch_interval_ms)
         self._on_start()
 
     async def _stop(self) -> None:

@@ -157,8 +157,9 @@ class _RefusedRun:
     def _fields(self, message: Message) -> RawHeaders:
         """Count the miss, and return the fields of the answer: others may not keep it."""
         plan, status = self._plan, message["status"]
-        headers = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
-        reason = freshness.refusal(status, headers, personal=plan.policy.personal) or DOORKEEPER
+        headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
+        fields = [(name.lower(), value) for name, value in headers]
+        reason = freshness.refusal(status, fields, personal=plan.policy.personal) or DOORKEEPER
         self.reasons = (reason,)
         requests = self._parts.read_path.process.telemetry.requests
         requests.missed(_ABSENT, seconds=time.perf_counter() - self._came_s)

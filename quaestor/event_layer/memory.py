@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.event_layer import offsets
+from quaestor.event_layer.turns import Bell, Turns, TurnTaking
 from quaestor.ports import PipelineSize, StreamEntry
 
 
@@ -24,46 +25,34 @@ class _Stream:
     bytes: int = 0
 
 
-class _Bell:
-    """Wait of one reader; a bare lock, because every cache miss pays for each hop between threads."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def ring(self) -> None:
-        try:
-            self._lock.release()
-        except RuntimeError:  # it rang already
-            return
-
-    def wait(self, timeout_s: float) -> None:
-        self._lock.acquire(timeout=timeout_s)
-
-
 class MemoryEventLayer:
     """Event layer in the memory of one process; see ports.EventLayer.
 
     Nothing is lost while it is open, and nothing outlives it. append and read cost O(entries), trim O(entries kept). An
     append wakes only the readers of its stream.
+
+    turns: loops that take turns.
     """
 
     immediate = True
 
     def __init__(self, *, clock: Clock = system_clock) -> None:
+        self.turns = TurnTaking(self)
         self._clock = clock
         self._streams: dict[str, _Stream] = {}
         self._values: dict[str, bytes] = {}
         self._leases: dict[str, tuple[str, int]] = {}
         self._lock = threading.Lock()
-        self._bells: dict[str, list[_Bell]] = {}
+        self._bells: dict[str, list[Bell]] = {}
         self._closed = False
         self._openings = itertools.count(1)
         self._epoch = "memory"
 
-    def append(self, stream: str, payloads: Sequence[bytes]) -> None:
+    def append(self, stream: str, payloads: Sequence[bytes], *, but: Turns | None = None) -> None:
+        """See EventLayer.
+
+        but: is not woken.
+        """
         if not payloads:
             return
         with self._lock:
@@ -76,7 +65,10 @@ class MemoryEventLayer:
                 entries.positions.append(entries.last)
                 entries.payloads.append(payload)
                 entries.bytes += len(payload)
-            bells = self._bells.pop(stream, ())
+            bells = self._bells.pop(stream, [])
+            if but is not None and but.bell in bells:
+                self._bells[stream] = [but.bell]
+                bells.remove(but.bell)
         for bell in bells:
             bell.ring()
 
@@ -86,15 +78,31 @@ class MemoryEventLayer:
             entries = self._entries_after(after, count)
             if entries or block_ms <= 0:
                 return entries
-            bell = _Bell()
+            bell = Bell()
             for stream in after:
                 self._bells.setdefault(stream, []).append(bell)
         bell.wait(block_ms / 1000)
         with self._lock:
-            for stream in after:
-                if bell in (waiting := self._bells.get(stream, [])):
-                    waiting.remove(bell)
+            self._take_away(bell, after)
             return self._entries_after(after, count)
+
+    def wait(self, bell: Bell, offsets: Mapping[str, str], *, block_ms: float) -> bool:
+        """Wait until there are entries behind these offsets, or until the bell rings. Returns whether either is so."""
+        with self._lock:
+            after = {stream: self._position(offset) for stream, offset in offsets.items()}
+            if self._entries_after(after, 1):
+                return True
+            for stream in after:
+                self._bells.setdefault(stream, []).append(bell)
+        rang = bell.wait(block_ms / 1000)
+        with self._lock:
+            self._take_away(bell, after)
+        return rang
+
+    def _take_away(self, bell: Bell, streams: Iterable[str]) -> None:
+        for stream in streams:
+            if bell in (waiting := self._bells.get(stream, [])):
+                waiting.remove(bell)
 
     def _entries_after(self, after: Mapping[str, tuple[int, int]], count: int) -> list[StreamEntry]:
         self._require_open()

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable
 
 MOST_SAMPLES = 512
-_EVERY_MS = 10
+_EVERY_MS = 50
 """Shortest time between two samples: each one makes its miss dearer."""
 
 Again = Callable[[], None]

@@ -117,3 +117,4 @@ class SettingsArguments(TypedDict, total=False):
     trace_share: float
     trace_max_bytes: int
     freeze_at_start: bool
+    switch_interval_ms: float

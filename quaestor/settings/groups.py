@@ -360,6 +360,12 @@ class ObservabilitySettings:
         "Objects loaded before the start are kept from Python's garbage collector (`gc.freeze`), which then collects "
         "young objects after every 10,000 new ones. Not where the app has frozen objects itself.",
     )
+    switch_interval_ms: float = number(
+        1.0, 0, 5,
+        "Python's switch interval (`sys.setswitchinterval`) in an app process: a write's way to the cache waits so long at "
+        "each of its steps while handlers compute. Not where the app has set another one than Python's. 0: left as it is.",
+        unit="ms",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check(self)

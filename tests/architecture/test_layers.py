@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "quaestor.clock",
         "quaestor.fast_init",
         "quaestor.first_use",
+        "quaestor.thread_switching",
         "quaestor.gc_freezing",
         "quaestor.tasks",
         "quaestor.token_bucket",

@@ -146,6 +146,18 @@ async def test_how_often_is_left_alone_where_nothing_is_frozen_by_the_cache(froz
     assert gc.get_threshold() == (700, 10, 10)
 
 
+@pytest.mark.parametrize("wanted_ms", [1.0, 0.0])
+async def test_threads_take_turns_sooner_once_the_app_has_started(wanted_ms: float) -> None:
+    """An invalidation then does not wait for handlers that compute."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    try:
+        await frozen_at_each_message(HandEngine(switch_interval_ms=wanted_ms))
+        assert sys.getswitchinterval() == pytest.approx((wanted_ms or 5) / 1_000)
+    finally:
+        sys.setswitchinterval(before)
+
+
 async def test_websockets_are_passed_on_untouched() -> None:
     engine = HandEngine()
     seen: list[Any] = []

@@ -17,6 +17,7 @@ from typing import Final
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.event_layer import offsets
 from quaestor.event_layer.loop_context import LoopContext
+from quaestor.event_layer.turns import Turns, turns_on
 from quaestor.invalidation.grid.cell_parts import cell_parts
 from quaestor.invalidation.grid.cell_reader import ArrivedEntries
 from quaestor.invalidation.grid.checkpoint import BEGINNING, CellPosition
@@ -52,6 +53,8 @@ class CellLoop:
         layer: event layer for this loop only, see RedisEventLayer.
         """
         self._telemetry = context.telemetry
+        self._turns = turns_on(layer)
+        self._more = False
         self.started = False
         self.node = node
         self.parts = cell_parts(node, layer, cell, shape, context)
@@ -69,6 +72,8 @@ class CellLoop:
             try:
                 if not self.started:
                     self.start()
+                if self._turns is not None:
+                    self._turns.run(stop, Turns(self._turn), self.parts.reader.appended, self._behind)
                 while not stop.is_set():
                     self.step()
                     failed = 0
@@ -98,12 +103,16 @@ class CellLoop:
         self.parts.retention.restart()
         self.started = True  # there is nothing to take over
 
-    def step(self) -> None:
-        """Do one read, process its entries, append the results. Raises EventLayerError; then call it again."""
+    def step(self, *, waits: bool = True) -> None:
+        """Do one read, process its entries, append the results. Raises EventLayerError; then call it again.
+
+        waits: for the first entry.
+        """
         intake, succession = self.parts.query_intake, self.parts.succession
         self._send()
         succession.before_read()
-        arrived = self._read()
+        arrived = self._read(wait_ms=self.parts.periodic.wait_ms if waits else 0)
+        self._more = arrived.more
         self.parts.write_events.take_early(arrived.early)
         if succession.joined:
             intake.take(arrived.queries)
@@ -115,11 +124,24 @@ class CellLoop:
         succession.after_read(len(arrived.queries))
         self._tell(ticked=ticked)
 
+    def _turn(self) -> float:
+        """Step without a wait. Returns after how many seconds the next step is due."""
+        self.step(waits=False)
+        return 0.0 if self._more or self.parts.query_intake.waiting else self.parts.periodic.wait_ms / 1_000
+
+    def _behind(self) -> dict[str, str]:
+        intake, writes = self.parts.query_intake, self.parts.write_events
+        return self.parts.reader.positions(
+            queries_after=None if intake.full else intake.read_to,
+            writes_after=writes.position,
+            early_after=writes.early_position,
+        )
+
     def _restart(self, position: CellPosition) -> None:
         self.parts.query_intake.restart(position.queries, inherited=position.inherited)
         self.parts.write_events.restart(position)
 
-    def _read(self) -> ArrivedEntries:
+    def _read(self, *, wait_ms: int) -> ArrivedEntries:
         """Return the next entries, after the consequences of missed ones."""
         intake, writes, succession = self.parts.query_intake, self.parts.write_events, self.parts.succession
         arrived = self.parts.reader.read(
@@ -127,7 +149,7 @@ class CellLoop:
             writes_after=writes.position,
             early_after=writes.early_position,
             waiting=intake.waiting,
-            wait_ms=self.parts.periodic.wait_ms,
+            wait_ms=wait_ms,
         )
         if arrived.writes_missed:
             self._failed("cell.writes_missed", writes.position)

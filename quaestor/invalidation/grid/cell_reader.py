@@ -23,6 +23,7 @@ class ArrivedEntries(NamedTuple):
 
     early: writes that arrived ahead of those in the write pipeline.
     queries_missed, writes_missed: entries before these are gone.
+    more: there may be more.
     """
 
     queries: list[StreamEntry]
@@ -30,6 +31,7 @@ class ArrivedEntries(NamedTuple):
     early: list[StreamEntry]
     queries_missed: bool
     writes_missed: bool
+    more: bool = False
 
 
 class CellReader:
@@ -41,6 +43,18 @@ class CellReader:
         self._layer_clock = layer_clock
         self._retention_ms = retention_ms
 
+    @property
+    def appended(self) -> tuple[str, str]:
+        """Pipelines of ingest. Their appenders may wait for a step of the cell."""
+        return self._names.writes, self._names.early_writes
+
+    def positions(self, *, queries_after: str | None, writes_after: str, early_after: str) -> dict[str, str]:
+        """Return the offsets by pipeline."""
+        positions = {self._names.writes: writes_after, self._names.early_writes: early_after}
+        if queries_after is not None:
+            positions[self._names.queries] = queries_after
+        return positions
+
     def read(
         self, *, queries_after: str | None, writes_after: str, early_after: str, waiting: bool, wait_ms: int
     ) -> ArrivedEntries:
@@ -50,9 +64,7 @@ class CellReader:
         waiting: earlier query events still wait.
         wait_ms: time to wait for the first entry; no wait if query events are waiting.
         """
-        positions = {self._names.writes: writes_after, self._names.early_writes: early_after}
-        if queries_after is not None:
-            positions[self._names.queries] = queries_after
+        positions = self.positions(queries_after=queries_after, writes_after=writes_after, early_after=early_after)
         count = _ENTRIES_BEHIND if waiting else _ENTRIES_AT_ONCE
         entries = self._layer.read(positions, count=count, block_ms=0 if waiting else wait_ms)
         self._layer_clock.read(entries)
@@ -67,6 +79,7 @@ class CellReader:
             queries_missed=queries_after is not None
             and bool(queries)
             and self._missed(self._names.queries, queries_after),
+            more=max(len(writes), len(queries), len(early)) >= count,
         )
 
     def _missed(self, stream: str, after: str) -> bool:

@@ -17,6 +17,7 @@ import pymongo
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
 from quaestor.event_layer.memory import MemoryEventLayer
+from quaestor.event_layer.turns import TurnTakingLayer
 from quaestor.invalidation.grid.grid_loops import GridLoops
 from quaestor.invalidation.matching.node import MatchingNode
 from quaestor.model import Cell, GridShape
@@ -168,7 +169,7 @@ class EmbeddedGrid:
 
     def _run(self, loop: _Loop, stop: threading.Event) -> None:
         if self._each_layer is None:
-            loop(self.layer, stop)
+            loop(TurnTakingLayer(self.layer) if isinstance(self.layer, MemoryEventLayer) else self.layer, stop)
             return
         with closing(self._each_layer()) as layer:
             loop(layer, stop)

@@ -14,6 +14,7 @@ from typing import Protocol
 from quaestor.errors import ConfigurationError, EventLayerError, EventLayerResetError
 from quaestor.event_layer import codec, offsets, streams
 from quaestor.event_layer.bounds import doubtful_after_ms
+from quaestor.event_layer.turns import Turns, turns_on
 from quaestor.model import Notification
 from quaestor.ports import EventLayer, StreamEntry
 from quaestor.runtime.supervision.process_context import ProcessContext
@@ -82,7 +83,10 @@ class NotificationReader:
         while not stop.is_set():
             self._interrupted = True
             try:
-                self._step()
+                if (turns := turns_on(self._layer)) is not None:
+                    turns.run(stop, Turns(self._turn), (self._stream,), self._behind)
+                else:
+                    self._step()
             except EventLayerResetError as error:
                 self._process.telemetry.failure("event-layer", "registry.event_layer_reset", error)
                 self._taker.reset(str(error))
@@ -98,14 +102,29 @@ class NotificationReader:
                 self._taker.reset(f"a notification could not be read: {error}")
             self._interrupted = False
 
-    def _step(self) -> None:
+    def _turn(self) -> float:
+        """Step without a wait. Returns after how many seconds the next step is due."""
+        self._interrupted = True
+        read = self._step(waits=False)
+        self._interrupted = False
+        return 0.0 if read >= BATCH else self._process.settings.grid.heartbeat_ms / 1_000
+
+    def _behind(self) -> dict[str, str]:
+        assert self._offset is not None
+        positions = {self._stream: self._offset}
+        if self._heartbeats is not None:
+            positions[self._heartbeats] = self._beats_offset or self._offset
+        return positions
+
+    def _step(self, *, waits: bool = True) -> int:
+        """Read and take once. Returns the number of notifications."""
         offset = self._offset if self._offset is not None else self._begin()
         now_ms = self._process.clock()
         if self._read_at_ms and now_ms - self._read_at_ms > doubtful_after_ms(self._process.settings.grid.retention_ms):
             first = self._layer.first_offset(self._stream)
             if first is None or streams.missed(offset, first):
                 self._taker.reset("notifications were trimmed before they were read")
-        entries = self._read(offset)
+        entries = self._read(offset, wait_ms=self._process.settings.grid.heartbeat_ms if waits else 0)
         self._read_at_ms = self._process.clock()
         if entries:
             self._offset = entries[-1].offset
@@ -118,16 +137,16 @@ class NotificationReader:
         if self.caught_up and entries and self._read_at_ms - self._marked_at_ms >= MARK_EVERY_MS:
             self._to_mark = self._to_mark or self._offset  # the first mark is made at once
             self._mark()
+        return len(entries)
 
     def _take(self, notifications: Sequence[Notification]) -> None:
         self._taker.take(notifications, complete=self.caught_up)
 
-    def _read(self, offset: str) -> list[StreamEntry]:
+    def _read(self, offset: str, *, wait_ms: int) -> list[StreamEntry]:
         """Return this tenant's notifications.
 
         Heartbeats of another pipeline are set aside until all earlier notifications are taken.
         """
-        wait_ms = self._process.settings.grid.heartbeat_ms
         if self._heartbeats is None:
             return self._layer.read({self._stream: offset}, count=BATCH, block_ms=wait_ms)
         positions = {self._stream: offset, self._heartbeats: self._beats_offset or offset}
