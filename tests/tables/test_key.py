@@ -119,6 +119,11 @@ def test_usual_targets_have_the_names_of_all_targets(scheme: str, host: bytes, p
     assert usual is None or (usual == target(scheme, host, path, query) and not spelling(path, query))
 
 
+def test_a_question_mark_within_a_path_begins_no_query() -> None:
+    """A server may hand over such a path; its key is not that of the path before the mark."""
+    assert usual_target("http", b"a.example", b"/?0", b"") is None
+
+
 @pytest.mark.parametrize(("path", "query"), [(b"/", b""), (b"/a/b.c", b""), (b"/a", b"n=1"), (b"/a", b"n")])
 def test_most_targets_are_usual(path: bytes, query: bytes) -> None:
     assert usual_target("http", b"a.example", path, query) is not None
