@@ -12,6 +12,7 @@ from quaestor.capture import noting_writes
 from quaestor.middleware.context import ExchangeContext, ExchangeParts
 from quaestor.middleware.handovers import Missed
 from quaestor.middleware.interface import Message, RawHeaders, Receive, Scope, Send
+from quaestor.middleware.own_writes import after_own_writes
 from quaestor.middleware.routes import Plan
 from quaestor.observability.tracing import asked_by, asked_no_more, end
 from quaestor.read_path import freshness
@@ -49,8 +50,7 @@ class Door:
             usefulness is None
             or self._shut
             or self._coalescing.leases is not None
-            or facts.claims
-            or plan.query != scope["query_string"]
+            or not _as_it_came(plan, facts, scope)
             or self._coalescing.under_way(key) is not None
             or self._read_path.lookup.knows(key)
             or self._why(key) != _ABSENT
@@ -93,8 +93,7 @@ def may_pass(context: ExchangeContext, missed: Missed) -> bool:
         context.facts.plain
         and not context.credentials
         and context.scope["method"] == "GET"
-        and not context.facts.claims
-        and context.plan.query == context.scope["query_string"]
+        and _as_it_came(context.plan, context.facts, context.scope)
         and missed.stale is None
         and not missed.part
         and not context.parts.read_path.process.settings.lifetimes.explicit
@@ -117,6 +116,11 @@ async def run_refused(context: ExchangeContext, missed: Missed) -> tuple[State, 
     return (State.WITHHELD, run.reasons) if run.reasons else (State.FAILED, ())
 
 
+def _as_it_came(plan: Plan, facts: RequestFacts, scope: Scope) -> bool:
+    """Whether a recorded run would show its handler the same fields and the same query."""
+    return not facts.claims and plan.query == scope["query_string"]
+
+
 class _RefusedRun:
     """One run of the application whose answer passes through. run() is called once.
 
@@ -124,7 +128,7 @@ class _RefusedRun:
     reasons: why the answer is not stored; empty: it has not begun.
     """
 
-    __slots__ = ("_begun_s", "_came_s", "_forwarded", "_parts", "_plan", "_send", "_writes", "reasons")
+    __slots__ = ("_begun_s", "_came_s", "_forwarded", "_parts", "_plan", "_send", "reasons")
 
     def __init__(self, parts: ExchangeParts, plan: Plan, send: Send, came_s: float, forwarded: bytes) -> None:
         self.reasons: tuple[str, ...] = ()
@@ -137,15 +141,14 @@ class _RefusedRun:
     async def run(self, scope: Scope, receive: Receive) -> None:
         """Run the handler, and pass its answer on. Raises the handler's exceptions."""
         self._begun_s = time.perf_counter()
-        with noting_writes() as self._writes:
-            self._writes.on_attempt = self._parts.quarantines.on_write(self._plan)
-            await self._parts.app(scope, receive, self._pass_on)
+        with noting_writes() as writes:
+            writes.on_attempt = self._parts.quarantines.on_write(self._plan)
+            own_writes = self._parts.read_path.own_writes
+            await self._parts.app(scope, receive, after_own_writes(own_writes, writes, self._pass_on))
 
     async def _pass_on(self, message: Message) -> None:
         kind = message["type"]
         if kind == "http.response.start":
-            if self._writes.wrote:
-                await self._parts.read_path.own_writes.passed(self._writes.version)
             message = {**message, "headers": self._fields(message)}
         await self._send(message)
         if kind == "http.response.body" and not message.get("more_body", False):

@@ -47,8 +47,9 @@ class ShownRequest:
 
         changed: with the handler's changes.
         """
-        values = tuple(dict.values(self.scope))
+        scope, state = self.scope, dict.get(self.scope, "state") or {}
+        now = (*dict.keys(scope), *dict.values(scope), *dict.keys(state), *dict.values(state))
         # The second time is after the handler's end, and hardly ever has anything changed since its answer.
-        if len(values) != len(self._handed_back) or not all(map(is_, values, self._handed_back)):
-            hand_back(self.scope, self._came, changed=changed)
-            self._handed_back = values
+        if len(now) != len(self._handed_back) or not all(map(is_, now, self._handed_back)):
+            hand_back(scope, self._came, changed=changed)
+            self._handed_back = now

@@ -23,6 +23,7 @@ from typing import Final
 _NEVER: Final = 1 << 30
 _YOUNG: Final = 1
 """The generations that are collected before the survivors are frozen: a few thousand objects, a millisecond."""
+_ALL: Final = 2
 _SUBSCRIPTIONS: Final = 250
 """Subscriptions that are frozen together. A socket with a query of its own counts twice, and has 340 objects."""
 _TURNOVER: Final = 3
@@ -80,7 +81,7 @@ class SubscriptionFreezing:
     __slots__ = ("_begun", "_every", "_frozen", "_live", "_lock", "_loose", "_up_to")
 
     def __init__(self, every: int = _SUBSCRIPTIONS) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer that a collection runs may end a subscription
         self._every = every
         self._begun = self._live = 0
         self._loose = 0  # live ones that are not frozen
@@ -93,9 +94,11 @@ class SubscriptionFreezing:
             self._begun += 1
             self._live += 1
             self._loose += 1
-            if self._loose >= self._every and _eased:
-                self._freeze()
-            return self._begun
+            number, due = self._begun, self._loose >= self._every and _eased
+            thaws = due and self._note_freeze()
+        if due:
+            _freeze_all(thaws=thaws)
+        return number
 
     def ended(self, number: int) -> None:
         """Count a subscription that has ended.
@@ -106,16 +109,25 @@ class SubscriptionFreezing:
             self._live -= 1
             self._loose -= number > self._up_to
 
-    def _freeze(self) -> None:
+    def _note_freeze(self) -> bool:
+        """Count all live subscriptions as frozen. Returns whether a thaw is due. The caller holds the lock."""
         self._frozen += self._loose
-        if self._frozen > _TURNOVER * self._live:
-            gc.unfreeze()
-            gc.collect()
-            self._frozen = self._live
-        else:
-            gc.collect(_YOUNG)
-        gc.freeze()
         self._loose, self._up_to = 0, self._begun
+        thaws = self._frozen > _TURNOVER * self._live
+        if thaws:
+            self._frozen = self._live
+        return thaws
+
+
+def _freeze_all(*, thaws: bool) -> None:
+    """Freeze the present objects. Without locks: a collection runs finalizers.
+
+    thaws: after a collection of all objects, frozen ones too; otherwise of young ones.
+    """
+    if thaws:
+        gc.unfreeze()
+    gc.collect(_ALL if thaws else _YOUNG)
+    gc.freeze()
 
 
 SUBSCRIPTIONS: Final = SubscriptionFreezing()

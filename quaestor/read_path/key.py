@@ -40,6 +40,8 @@ MAX_TARGET_BYTES = 8192
 _REMEMBERED_BYTES = 512
 _REMEMBERED = 4096
 _REMEMBERED_HOSTS = 256
+_LONGEST_HOST = 512
+"""Longer ones are malformed (_HOST), and are not remembered."""
 
 _CANONICAL = re.compile(rb"[A-Za-z0-9\-._~!$&'()*+,;=:@/?]*")
 _USUAL = re.compile(rb"/[A-Za-z0-9\-._~!$&'()*+,;=:@/]*(?:\?[A-Za-z0-9\-._~!$'()*+,;=:@/?]+)?")
@@ -98,8 +100,10 @@ def usual_target(scheme: str, host: bytes, path: bytes, query: bytes) -> Target 
     if b"&" in query or b"?" in path or len(path) + len(query) > MAX_TARGET_BYTES:
         return None
     sent = b"%s?%s" % (path, query) if query else path
+    if len(host) > _LONGEST_HOST or _USUAL.fullmatch(sent) is None:
+        return None
     origin, as_sent = _origin(scheme, host)
-    if not origin or _USUAL.fullmatch(sent) is None:
+    if origin is None:
         return None
     name = sent.decode("ascii")
     key = origin + name
@@ -107,11 +111,11 @@ def usual_target(scheme: str, host: bytes, path: bytes, query: bytes) -> Target 
 
 
 @lru_cache(maxsize=_REMEMBERED_HOSTS)
-def _origin(scheme: str, host: bytes) -> tuple[str, bool]:
-    """Return the beginning of keys, and whether URLs begin the same; empty without a known host."""
+def _origin(scheme: str, host: bytes) -> tuple[str | None, bool]:
+    """Return the beginning of keys, and whether URLs begin the same; None: the host is malformed."""
     authority = host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, b":"))
-    known = _HOST.fullmatch(authority) is not None
-    return f"{scheme}://{authority.decode('ascii')}" if known else "", authority == host
+    malformed = bool(authority) and _HOST.fullmatch(authority) is None
+    return None if malformed else f"{scheme}://{authority.decode('ascii')}", authority == host
 
 
 def resource(path: bytes, query: bytes) -> str:
@@ -153,13 +157,11 @@ def ordered(query: bytes) -> bytes:
 
 
 def _compute(scheme: str, host: bytes, path: bytes, query: bytes) -> Target | None:
-    authority = host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, b":"))
-    if authority and _HOST.fullmatch(authority) is None:
+    origin = None if len(host) > _LONGEST_HOST else _origin(scheme, host)[0]
+    if origin is None:
         return None
     name = resource(path, query)
-    return Target(
-        key=f"{scheme}://{authority.decode('ascii')}{name}", resource=name, url=_url(scheme, host, path, query)
-    )
+    return Target(key=origin + name, resource=name, url=_url(scheme, host, path, query))
 
 
 def _url(scheme: str, host: bytes, path: bytes, query: bytes) -> str:

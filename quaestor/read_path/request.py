@@ -42,7 +42,7 @@ _CREDENTIALS = re.compile(
 )
 """Names of fields in which applications and proxies commonly identify a client: X-Api-Key, X-Auth-Token, X-Forwarded-User ..."""
 _REMEMBERED = 2048
-_REMEMBERED_HOSTS = 256
+_REMEMBERED_HOSTS, _LONGEST_HOST = 256, 512
 
 
 class Notable(dict[bytes, bool]):
@@ -152,7 +152,8 @@ def inspect(headers: Sequence[tuple[bytes, bytes]], notable: Mapping[bytes, bool
         elif notable[name]:
             break
     else:
-        return _ordinary(only_host or b"")
+        host = only_host or b""
+        return _ordinary(host) if len(host) <= _LONGEST_HOST else RequestFacts(host=host)
     hosts: list[bytes] = []
     claims: list[tuple[bytes, bytes]] = []
     barred: str | None = None

@@ -89,3 +89,22 @@ def test_frozen_garbage_goes_with_the_thaw(turnovers: int) -> None:
         print(gone() is None)
     """)
     assert said == str(turnovers > 1)
+
+
+def test_a_finalizer_may_end_a_subscription() -> None:
+    """The collection before a freeze runs finalizers, of forgotten sockets for example, and those do not wait for it."""
+    said = ran("""
+        ease_once()
+        freezing = SubscriptionFreezing(every=2)
+
+        class Forgotten:
+            def __del__(self):
+                freezing.ended(self.number)
+
+        for _ in range(20):
+            forgotten = Forgotten()
+            forgotten.itself, forgotten.number = forgotten, freezing.begun()
+            del forgotten
+        print("done")
+    """)
+    assert said == "done"

@@ -55,6 +55,7 @@ class CellLoop:
         self._telemetry = context.telemetry
         self._turns = turns_on(layer)
         self._more = False
+        self._failures = 0  # in a row
         self.started = False
         self.node = node
         self.parts = cell_parts(node, layer, cell, shape, context)
@@ -67,7 +68,6 @@ class CellLoop:
 
     def run(self, stop: threading.Event) -> None:
         """Work until stop is set. Survives failures of the event layer; any other error ends the loop."""
-        failed = 0
         while not stop.is_set():
             try:
                 if not self.started:
@@ -76,7 +76,6 @@ class CellLoop:
                     self._turns.run(stop, Turns(self._turn), self.parts.reader.appended, self._behind)
                 while not stop.is_set():
                     self.step()
-                    failed = 0
             except EventLayerResetError as error:
                 self._failed("cell.event_layer_reset", error)
                 self.start_over()
@@ -86,8 +85,8 @@ class CellLoop:
                 self._failed("cell.event_layer_failed", error)
             else:
                 continue
-            failed += 1
-            stop.wait(pause_after(failed, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))
+            self._failures += 1
+            stop.wait(pause_after(self._failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))
 
     def start(self) -> None:
         """Take over from the cell before this one. Raises EventLayerError; then call it again."""
@@ -123,6 +122,7 @@ class CellLoop:
             intake.take(arrived.queries)
         succession.after_read(len(arrived.queries))
         self._tell(ticked=ticked)
+        self._failures = 0
 
     def _turn(self) -> float:
         """Step without a wait. Returns after how many seconds the next step is due."""
