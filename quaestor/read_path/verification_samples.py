@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable
 
 MOST_SAMPLES = 512
-_EVERY_MS = 50
+SAMPLE_EVERY_MS = 50
 """Shortest time between two samples: each one makes its miss dearer."""
 
 Again = Callable[[], None]
@@ -36,9 +36,9 @@ class Samples:
 
     def wanted(self, now_ms: int) -> bool:
         """Whether to keep a sample of the answer that is about to be stored."""
-        if not (self._share and self._per_second) or now_ms < self._next_ms <= now_ms + _EVERY_MS:
+        if not (self._share and self._per_second) or now_ms < self._next_ms <= now_ms + SAMPLE_EVERY_MS:
             return False
-        self._next_ms = now_ms + _EVERY_MS
+        self._next_ms = now_ms + SAMPLE_EVERY_MS
         return True
 
     def keep(self, registrations: tuple[str, ...], again: Again) -> None:

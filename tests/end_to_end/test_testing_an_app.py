@@ -66,10 +66,10 @@ def test_a_fixture_s_write_is_shown_after_settled_sync(shop: Shop, monkeypatch: 
     layer = shop.quaestor.parts.storage.layer
     append, written = layer.append, streams.writes(shop.quaestor.settings.deployment, 0)
 
-    def late(stream: str, payloads: Sequence[bytes]) -> None:
+    def late(stream: str, payloads: Sequence[bytes], **others: Any) -> None:
         if stream == written:
             time.sleep(0.05)
-        append(stream, payloads)
+        append(stream, payloads, **others)
 
     monkeypatch.setattr(layer, "append", late)
     with TestClient(shop.app) as client:

@@ -8,6 +8,7 @@ from typing import Any
 
 from quaestor.read_path.hidden_inputs import HIDDEN_INPUT
 from quaestor.read_path.verification import Finding
+from quaestor.read_path.verification_samples import SAMPLE_EVERY_MS
 from tests.inputs.random_handlers import Ask, Change, Handler, Story
 from tests.inputs.random_inputs import Said
 from tests.inputs.random_world import Answered, World, WrongAnswerError
@@ -60,7 +61,7 @@ class UnseenWorld(World):
         super().change(change)
 
     async def ask(self, ask: Ask) -> Answered:
-        self.clock.advance(timedelta(milliseconds=11))  # samples are taken every 10 ms
+        self.clock.advance(timedelta(milliseconds=SAMPLE_EVERY_MS + 1))  # each answer may be sampled
         return await super().ask(ask)
 
     async def judge(self, answered: Answered) -> None:

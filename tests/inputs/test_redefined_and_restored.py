@@ -37,7 +37,7 @@ ALWAYS = {
 @pytest.fixture(autouse=True)
 def every_answer_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quick machine stores several answers in 10 ms; one of them would be sampled."""
-    monkeypatch.setattr(verification_samples, "_EVERY_MS", 0)
+    monkeypatch.setattr(verification_samples, "SAMPLE_EVERY_MS", 0)
 
 
 @asynccontextmanager

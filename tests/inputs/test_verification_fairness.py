@@ -16,6 +16,7 @@ import pytest
 from fastapi import Request
 
 from quaestor import cached, public
+from quaestor.read_path.verification_samples import SAMPLE_EVERY_MS
 from quaestor.testing import VirtualClock
 from tests.inputs.unseen_sources import chance
 from tests.inputs.verified_site import is_hit, is_stored, verified_site
@@ -103,9 +104,7 @@ async def test_an_answer_whose_unit_of_the_clock_is_over_may_differ_from_a_later
             return sum(map(site.verified, ("same", "excused", "diverged", "failed")))
 
         async def is_sampled_hit() -> bool:
-            clock.advance(
-                timedelta(milliseconds=20)
-            )  # of two misses within 10 ms the second one is not kept to be made again
+            clock.advance(timedelta(milliseconds=SAMPLE_EVERY_MS + 1))
             return await is_hit(site, "/this-minute")
 
         while not site.verified("excused"):
