@@ -39,6 +39,10 @@ _IN_SMALL_PARTS: Final = 1, 50
 """The middle generation is collected every second time, a fifth of the pause; the oldest one about as often as before."""
 
 
+_OF_PYTHON: Final = 1_000
+"""Frozen objects that may be Python's own: 3.12 begins with 375. An application that freezes has more objects."""
+
+
 _eased = False
 """Whether the objects of this process were frozen by ease_once()."""
 
@@ -52,11 +56,11 @@ def freeze_loaded() -> None:
 def ease_once() -> None:
     """Do the same in a process that serves requests, and from then on collect its young objects less often.
 
-    Does nothing if any object is frozen: the application has then decided already which objects are long-lived. Thresholds that
-    are not Python's own stay.
+    Does nothing if the application has frozen objects: it has then decided already which ones are long-lived. Thresholds that are
+    not Python's own stay.
     """
     global _eased
-    if gc.get_freeze_count():
+    if gc.get_freeze_count() > _OF_PYTHON:
         return
     freeze_loaded()
     _eased = True

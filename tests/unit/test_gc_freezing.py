@@ -51,12 +51,34 @@ def test_many_subscriptions_are_not_walked() -> None:
 def test_nothing_is_frozen_where_the_application_has_decided_otherwise() -> None:
     """Its setting keeps the middleware from easing the collector."""
     said = ran("""
-        freezing = SubscriptionFreezing(every=10)
+        freezing, before = SubscriptionFreezing(every=10), gc.get_freeze_count()
         for _ in range(100):
             freezing.begun()
-        print(gc.get_freeze_count())
+        print(gc.get_freeze_count() == before)
     """)
-    assert said == "0"
+    assert said == "True"
+
+
+def test_a_process_whose_application_froze_its_objects_stays_as_it_is() -> None:
+    """Also on a Python that freezes some objects of its own."""
+    said = ran("""
+        gc.freeze()
+        before = gc.get_freeze_count(), gc.get_threshold()
+        new = cycle()
+        ease_once()
+        print(before == (gc.get_freeze_count(), gc.get_threshold()))
+    """)
+    assert said == "True"
+
+
+def test_the_collector_is_eased_on_every_python() -> None:
+    """3.12 begins with frozen objects of its own."""
+    said = ran("""
+        before = gc.get_freeze_count()
+        ease_once()
+        print(gc.get_freeze_count() > before + 1_000, gc.get_threshold()[0])
+    """)
+    assert said == "True 10000"
 
 
 def test_short_subscriptions_freeze_nothing() -> None:
