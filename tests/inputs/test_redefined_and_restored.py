@@ -17,7 +17,7 @@ from pymongo import AsyncMongoClient
 
 from quaestor import Quaestor
 from quaestor.capture.catalog import Catalog
-from quaestor.invalidation.ingest import change_stream
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.middleware.verification import Sample, Verifications
 from quaestor.read_path import verification_samples
@@ -83,7 +83,7 @@ async def test_a_view_that_is_defined_anew_unseen_ends_its_answers_and_bars_no_r
         await anyio.sleep_forever()
 
     monkeypatch.setattr(Catalog, "run", never)
-    monkeypatch.setattr(change_stream, "_records", lambda *, images, slim: {"fullDocument": "updateLookup"})
+    monkeypatch.setattr(RecordSource, "stage", {"fullDocument": "updateLookup"})
 
     async def page(client: AsyncMongoClient[dict[str, Any]]) -> list[int]:
         return [record["_id"] async for record in client[prefix].shown.find().sort("_id", 1)]

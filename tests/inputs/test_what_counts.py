@@ -25,6 +25,7 @@ from starlette.routing import Mount, Route
 from quaestor import Quaestor
 from quaestor.explain.text_query import TextQuery, explain_text
 from quaestor.invalidation.ingest.change_events import after_images
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.model import Operation, Query
 from quaestor.planning.plan import plan_query
@@ -253,7 +254,7 @@ def test_a_collmod_counts_unless_all_of_it_is_known_to_change_no_result(descript
         event["operationDescription"] = description
     raw = RawBSONDocument(bson.encode(event))
     for message in (event, raw):
-        assert bool(after_images(message, post_images=True)) == counts
+        assert bool(after_images(message, records=RecordSource.IMAGES)) == counts
 
 
 async def test_a_validator_leaves_what_is_cached_where_it_is(mongo_url: str, prefix: str) -> None:

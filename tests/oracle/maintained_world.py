@@ -24,6 +24,7 @@ from quaestor.incremental import (
     unambiguous,
 )
 from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, after_images
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.model import AfterImage, Operation, Query, Version
 from quaestor.query.bson_order import order_key
 from tests.oracle.maintained_generator import Generator
@@ -96,7 +97,8 @@ class World:
         images: list[AfterImage] = []
         while True:
             event = self.stream.next()
-            event_images = after_images(event, post_images=self.images)
+            records = RecordSource.IMAGES if self.images else RecordSource.LOOKED_UP
+            event_images = after_images(event, records=records)
             if event_images and event_images[0].namespace == f"{self.name}.markers":
                 if event_images[0].key == marker:
                     self.version = event_images[0].version

@@ -13,6 +13,7 @@ import pymongo
 
 from benchmarks.setups.judging.guarded import Guard, Records, answer
 from quaestor.invalidation.ingest.change_events import after_images
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.model import AfterImage, Document, Invalidated, MatchType, WriteKind
 from quaestor.planning.plan import plan_query
 from tests.oracle import node_generator
@@ -29,7 +30,18 @@ class ImageSource(StrEnum):
 
     IMAGES = "pre- and post-images"
     LOOK_UPS = "look-ups"
+    LOOK_UPS_OF_SERVER = "look-ups of the server"
     BEFORE_6_0 = "look-ups of an older server"
+
+    @property
+    def records(self) -> RecordSource:
+        """The records that updates of the change stream carry."""
+        match self:
+            case ImageSource.BEFORE_6_0:
+                return RecordSource.LOOKED_UP_BEFORE_6_0
+            case ImageSource.LOOK_UPS_OF_SERVER:
+                return RecordSource.LOOKED_UP
+        return RecordSource.IMAGES
 
 
 @dataclass
@@ -53,7 +65,8 @@ class Kept:
         by_images = source is ImageSource.IMAGES and (
             self.cached.exact or settled or (self.contributed and self.cached.contributed)
         )
-        return by_images or (source is ImageSource.LOOK_UPS and self.contributed and self.cached.always)
+        looked_up = source in (ImageSource.LOOK_UPS, ImageSource.LOOK_UPS_OF_SERVER)
+        return by_images or (looked_up and self.contributed and self.cached.always)
 
 
 class World:
@@ -82,7 +95,7 @@ class World:
         """A change stream as ingest opens it."""
         if self.source is ImageSource.BEFORE_6_0:
             return self.records.database.watch(full_document="updateLookup")
-        return self.guard.watch()
+        return self.guard.watch(self.source.records)
 
     def register(self, *, raced: bool = False) -> None:
         cached = node_generator.cached(self.rng, self.guard.namespace)
@@ -107,7 +120,7 @@ class World:
             self.forget(outcome)
 
     def _images(self, event: Any) -> list[AfterImage]:
-        return after_images(event, post_images=self.source is not ImageSource.BEFORE_6_0)
+        return after_images(event, records=self.source.records)
 
     def check(self) -> None:
         """Check that an answer without invalidation would read the same, and that each vain invalidation had a reason."""

@@ -14,6 +14,7 @@ import pytest
 from pymongo.errors import OperationFailure, WriteError
 
 from quaestor.invalidation.ingest.change_events import STAGES, after_images
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.model import Operation, Query
 from quaestor.planning.plan import plan_query
 from quaestor.planning.relevant_fields import ALL
@@ -141,7 +142,7 @@ def _judged(records: Any, stream: Any, stages: Any, fields: Any, update: Any, rn
             return False
     except WriteError:
         return False
-    (image,) = after_images(stream.next(), post_images=True)
+    (image,) = after_images(stream.next(), records=RecordSource.IMAGES)
     assert image.changed is not None
     assert image.before is not None
     assert image.after is not None

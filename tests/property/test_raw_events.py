@@ -20,6 +20,7 @@ from quaestor.event_layer.codec import decode_image, encode_image
 from quaestor.event_layer.partitioning import record_key, write_partition
 from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, after_images
 from quaestor.invalidation.ingest.raw_change_events import LackingRecord, key_of, payload_of
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.model import AfterImage
 
 PARTITIONS = 3
@@ -127,21 +128,21 @@ def events(draw: st.DrawFn) -> bytes:
     return document(*fields)
 
 
-def decoded_way(event: bytes) -> AfterImage | None:
+def decoded_way(event: bytes, records: RecordSource) -> AfterImage | None:
     """The one image, None: there is none, or the event cannot be read."""
     try:
-        images = after_images(RawBSONDocument(event, RAW_OPTIONS), post_images=True)
+        images = after_images(RawBSONDocument(event, RAW_OPTIONS), records=records)
     except (BSONError, ValueError):
         return None
     return images[0] if len(images) == 1 else None
 
 
 @settings(max_examples=1_500, deadline=None)
-@given(events())
-def test_both_ways_agree_on_every_event_that_both_read(event: bytes) -> None:
-    placed = payload_of(event, PARTITIONS)
+@given(events(), st.sampled_from([RecordSource.IMAGES, RecordSource.LOOKED_UP, RecordSource.NONE]))
+def test_both_ways_agree_on_every_event_that_both_read(event: bytes, records: RecordSource) -> None:
+    placed = payload_of(event, PARTITIONS, looked_up=records.looked_up)
     if placed is not None:
-        image = decoded_way(event)
+        image = decoded_way(event, records)
         assert image is not None
         assert placed[0] == write_partition(image.key, PARTITIONS)
         if isinstance(placed, LackingRecord):

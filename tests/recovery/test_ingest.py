@@ -21,6 +21,7 @@ from quaestor.event_layer.partitioning import write_partition
 from quaestor.invalidation.ingest.change_stream import ChangeStream
 from quaestor.invalidation.ingest.primary_probes import probe_primary
 from quaestor.invalidation.ingest.raw_change_events import LackingRecord, payload_of
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.invalidation.ingest.write_pipelines import WritePipelines
 from quaestor.model import AfterImage, WriteKind
@@ -272,7 +273,7 @@ def test_bursts_take_the_fast_path_and_one_look_up(client: Client, mongo_url: st
         database.images.insert_one({"_id": 1}, session=session)
         database.images.update_one({"_id": 1}, {"$set": {"n": 1}}, session=session)
         database.images.delete_one({"_id": 1}, session=session)
-    with closing(ChangeStream.open(client, position, images=True, slim=False, await_ms=200)) as stream:
+    with closing(ChangeStream.open(client, position, records=RecordSource.IMAGES, await_ms=200)) as stream:
         events: list[RawBSONDocument] = []
         while len(events) < number + 3:
             events += stream.read()
@@ -281,7 +282,9 @@ def test_bursts_take_the_fast_path_and_one_look_up(client: Client, mongo_url: st
     assert sum(isinstance(write, LackingRecord) for write in made) == number
     with pymongo.MongoClient[dict[str, Any]](mongo_url, event_listeners=[Counting()]) as own:
         layer = MemoryEventLayer()
-        WritePipelines(own, layer, ["writes"], Telemetry(), PipelineBounds()).deliver(events, post_images=True)
+        WritePipelines(own, layer, ["writes"], Telemetry(), PipelineBounds()).deliver(
+            events, records=RecordSource.IMAGES
+        )
         assert seen == ["find"]
     images = [decode_image(entry.payload) for entry in layer.read({"writes": "0"}, count=2 * number, block_ms=0)]
     assert [image.kind for image in images[number:]] == [WriteKind.INSERT, WriteKind.UPDATE, WriteKind.DELETE]

@@ -8,6 +8,7 @@ import pytest
 from bson.timestamp import Timestamp
 
 from quaestor.invalidation.ingest.change_events import after_images
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.model import WriteKind
 
 
@@ -21,8 +22,8 @@ def event(operation: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-def changed(described: dict[str, Any], *, post_images: bool = True) -> tuple[str, ...] | None:
-    (image,) = after_images(event("update", **described), post_images=post_images)
+def changed(described: dict[str, Any], *, records: RecordSource = RecordSource.IMAGES) -> tuple[str, ...] | None:
+    (image,) = after_images(event("update", **described), records=records)
     return image.changed
 
 
@@ -37,7 +38,9 @@ def test_an_update_says_which_paths_it_touched() -> None:
 
 
 def test_an_older_server_may_name_what_is_inside_a_document_that_the_update_made() -> None:
-    assert changed({"updateDescription": {"updatedFields": {"a.b": 1, "a.c": 1}}}, post_images=False) == ("a",)
+    assert changed(
+        {"updateDescription": {"updatedFields": {"a.b": 1, "a.c": 1}}}, records=RecordSource.LOOKED_UP_BEFORE_6_0
+    ) == ("a",)
 
 
 def test_very_many_paths_are_named_by_their_first_components_or_not_at_all() -> None:
@@ -47,7 +50,7 @@ def test_very_many_paths_are_named_by_their_first_components_or_not_at_all() -> 
 
 @pytest.mark.parametrize("kind", [WriteKind.INSERT, WriteKind.REPLACE, WriteKind.DELETE])
 def test_other_writes_touch_everything(kind: WriteKind) -> None:
-    (image,) = after_images(event(kind.value, fullDocument={"_id": 1}), post_images=True)
+    (image,) = after_images(event(kind.value, fullDocument={"_id": 1}), records=RecordSource.IMAGES)
     assert image.changed is None
     assert changed({}) is None
 
@@ -72,6 +75,6 @@ TEXT = {"key": {"_fts": "text", "_ftsx": 1}}
 def test_an_event_of_indexes_tells_the_fields_that_they_begin_with_and_one_of_text_changes_everything(
     operation: str, description: dict[str, Any], expected: list[Any]
 ) -> None:
-    images = after_images(event(operation, operationDescription=description), post_images=True)
+    images = after_images(event(operation, operationDescription=description), records=RecordSource.IMAGES)
     assert [image.changed for image in images] == expected
     assert all(image.kind is WriteKind.COLLECTION for image in images)

@@ -14,6 +14,7 @@ from quaestor.errors import QueryError
 from quaestor.event_layer.partitioning import record_key
 from quaestor.invalidation.ingest.change_events import STAGES, after_images
 from quaestor.invalidation.ingest.record_lookup import RecordLookup, completed, needs_record
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.invalidation.matching.node import MatchingNode, Outcome
 from quaestor.invalidation.registry.contributor_reads import with_contributors
 from quaestor.invalidation.registry.registration_building import Dependency, dependencies, registration
@@ -105,10 +106,11 @@ class Guard:
         time = self._records.database.command("ping")["operationTime"]
         return int(time.time) << 32 | int(time.inc)
 
-    def watch(self) -> Any:
+    def watch(self, records: RecordSource = RecordSource.IMAGES) -> Any:
         """A change stream as ingest opens it."""
+        document = "updateLookup" if records.looked_up else "whenAvailable"
         return self._records.database.watch(
-            list(STAGES), full_document="whenAvailable", full_document_before_change="whenAvailable"
+            list(STAGES), full_document=document, full_document_before_change="whenAvailable"
         )
 
     def written(self, write: Callable[[], T], *, times: int) -> Iterator[tuple[T, list[AfterImage]]]:
@@ -119,7 +121,10 @@ class Guard:
                 returned = write()
                 marks.insert_one({"_id": mark})
                 events = _up_to(stream, mark)
-                yield returned, [image for event in events for image in after_images(event, post_images=True)]
+                yield (
+                    returned,
+                    [image for event in events for image in after_images(event, records=RecordSource.IMAGES)],
+                )
 
     def register(
         self, query: Query, documents: Sequence[Document], *, contributors: bool = True

@@ -17,6 +17,7 @@ from bson.raw_bson import RawBSONDocument
 
 from quaestor.cluster_time import version_of
 from quaestor.event_layer.codec import BSON_OPTIONS, plain
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.model import AfterImage, Version, WriteKind
 from quaestor.planning.index_order import ANY_INDEX
 from quaestor.query.bson_order import milliseconds
@@ -68,7 +69,7 @@ _NO_RESULT_OF_INDEX: Final = frozenset({"name", "keyPattern", "expireAfterSecond
 _HIDDEN: Final = frozenset({"hidden"})
 
 
-def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterImage]:
+def after_images(event: Mapping[str, Any], *, records: RecordSource) -> list[AfterImage]:
     """Return the images of one event, in order. None for events that change no result (validators).
 
     The record of an update may be missing. The image then has no `after` and is not exact; its reader looks the record up.
@@ -76,14 +77,14 @@ def after_images(event: Mapping[str, Any], *, post_images: bool) -> list[AfterIm
     COLLECTION image of its namespaces (`db.*` for a whole database). An event without a namespace becomes a GAP: an unknown
     event of a future server invalidates too much rather than too little.
 
-    post_images: the server is 6.0 or newer: `fullDocument` of an update is the image of that very write, not a later look-up.
+    records: the records in updates, as the stream was opened.
     """
     if isinstance(event, RawBSONDocument):
         event = dict(event.items())  # its content stays undecoded; a look-up costs a tenth of one in the document
     operation = event["operationType"]
     kind = RECORD_KINDS.get(operation)
     if kind is not None:
-        return [_record(event, kind, post_images)]
+        return [_record(event, kind, records)]
     if operation in _BUILD_EVENTS or (operation == _MODIFY and _without_results(event.get("operationDescription"))):
         return []
     indexes = _indexes(operation, event.get("operationDescription") or {})
@@ -132,7 +133,7 @@ def unreadable(event: RawBSONDocument) -> AfterImage:
     )
 
 
-def _record(event: Mapping[str, Any], kind: WriteKind, post_images: bool) -> AfterImage:
+def _record(event: Mapping[str, Any], kind: WriteKind, records: RecordSource) -> AfterImage:
     after = None if kind is WriteKind.DELETE else event.get("fullDocument")
     before = event.get("fullDocumentBeforeChange")
     return AfterImage(
@@ -141,10 +142,12 @@ def _record(event: Mapping[str, Any], kind: WriteKind, post_images: bool) -> Aft
         version=version_of(event["clusterTime"]),
         key=_key(event["documentKey"]),
         after=after,
-        after_exact=after is not None and (post_images or kind is not WriteKind.UPDATE),
+        after_exact=after is not None and not (records.looked_up and kind is WriteKind.UPDATE),
         before=before,
         before_known=before is not None or kind is WriteKind.INSERT,
-        changed=_changed(event, exact=post_images) if kind is WriteKind.UPDATE else None,
+        changed=_changed(event, exact=records is not RecordSource.LOOKED_UP_BEFORE_6_0)
+        if kind is WriteKind.UPDATE
+        else None,
         wall_ms=_wall_ms(event),
     )
 

@@ -14,6 +14,7 @@ from pymongo.read_preferences import ReadPreference
 
 from quaestor.cluster_time import timestamp_of
 from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, STAGES, Collection, time_and_token
+from quaestor.invalidation.ingest.record_source import LOOKED_UP_AT_ONCE, RecordSource
 from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.model import Version
 
@@ -30,11 +31,14 @@ class ChangeStream:
 
     Some fields of the cursor are not part of the driver's public interface. Without them events arrive one by one, positions
     advance only with events, and every read waits equally long.
+
+    records: the records that updates carry.
     """
 
-    def __init__(self, cursor: CommandCursor[Any], *, await_ms: int) -> None:
+    def __init__(self, cursor: CommandCursor[Any], *, await_ms: int, records: RecordSource) -> None:
         self._cursor = cursor
         self._await_ms = await_ms
+        self.records = records
 
     @classmethod
     def open(
@@ -42,16 +46,14 @@ class ChangeStream:
         client: pymongo.MongoClient[Any],
         position: ResumePosition,
         *,
-        images: bool,
-        slim: bool,
+        records: RecordSource,
         await_ms: int,
         without: Sequence[Collection] = (),
         at_once: int = EVENTS_AT_ONCE,
     ) -> ChangeStream:
         """Open the stream just behind a position.
 
-        images: the server can add the images of the very write (6.0 and later); otherwise it looks records up.
-        slim: leave out these images, because an event with them is too large.
+        records: the records that updates are to carry.
         await_ms: time that a read waits for the first event.
         without: collections whose events the server skips, at a fifth of the cost of an event.
         at_once: largest number of events fetched on opening; the server searches until it has this number or has read every
@@ -63,10 +65,13 @@ class ChangeStream:
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
         )
-        stage = _records(images=images, slim=slim) | _place(position)
+        stage = records.stage | _place(position)
         left_out = [{"$match": {"ns": {"$nin": [collection._asdict() for collection in without]}}}] if without else []
         pipeline = [{"$changeStream": {"allChangesForCluster": True} | stage}, *left_out, *STAGES]
-        return cls(admin.aggregate(pipeline, maxAwaitTimeMS=await_ms, batchSize=at_once), await_ms=await_ms)
+        if records is RecordSource.LOOKED_UP:
+            at_once = min(at_once, LOOKED_UP_AT_ONCE)
+        cursor = admin.aggregate(pipeline, maxAwaitTimeMS=await_ms, batchSize=at_once)
+        return cls(cursor, await_ms=await_ms, records=records)
 
     @property
     def alive(self) -> bool:
@@ -79,6 +84,8 @@ class ChangeStream:
         await_ms: time to wait in this read, if it differs from the usual one.
         at_once: largest number of events in a batch.
         """
+        if self.records is RecordSource.LOOKED_UP:
+            at_once = min(at_once, LOOKED_UP_AT_ONCE)
         self._cursor.batch_size(at_once)
         if hasattr(self._cursor, _AWAITED):
             setattr(self._cursor, _AWAITED, self._await_ms if await_ms is None else await_ms)
@@ -110,6 +117,12 @@ class ChangeStream:
         looked_through = time_of_token(self._scanned) >= majority
         return position._replace(version=max(position.version, majority)) if looked_through else position
 
+    def reopen(self, client: pymongo.MongoClient[Any], position: ResumePosition, records: RecordSource) -> None:
+        """Go on from a position with other records in updates."""
+        other = ChangeStream.open(client, position, records=records, await_ms=self._await_ms)
+        self.close()
+        self._cursor, self.records = other._cursor, records
+
     def close(self) -> None:
         """End the stream."""
         self._cursor.close()
@@ -118,15 +131,6 @@ class ChangeStream:
     def _scanned(self) -> Any:
         """Resume token behind all that the server has scanned."""
         return getattr(self._cursor, "_post_batch_resume_token", None)
-
-
-def _records(*, images: bool, slim: bool) -> dict[str, Any]:
-    if not images:
-        return {"fullDocument": "updateLookup"}
-    expanded = {"showExpandedEvents": True}
-    return (
-        expanded if slim else expanded | {"fullDocument": "whenAvailable", "fullDocumentBeforeChange": "whenAvailable"}
-    )
 
 
 def _place(position: ResumePosition) -> dict[str, Any]:

@@ -62,6 +62,7 @@ from quaestor.invalidation.ingest.handover import NOT_KNOWN, FirstGeneration, Ha
 from quaestor.invalidation.ingest.overtaking import Overtaking
 from quaestor.invalidation.ingest.primary_probes import PROBES_KEPT, Probe, probe_primary, proven, replica_set_id
 from quaestor.invalidation.ingest.prompt_ticks import SHORT_READ_MS, PromptTicks
+from quaestor.invalidation.ingest.record_source import RecordSource, RecordSourceChoice
 from quaestor.invalidation.ingest.resume_position import ResumePosition, ResumePositionStore
 from quaestor.invalidation.ingest.starting_position import position_taken_over, starting_position
 from quaestor.invalidation.ingest.stream_failures import StreamFailures
@@ -113,6 +114,7 @@ class ChangeStreamFollower:
         self._gap = False
         self._reached: Version = NOT_KNOWN
         self._failures = StreamFailures()
+        self._records = RecordSourceChoice()
         self._bound_due_s = 0.0
 
     def check(self) -> None:
@@ -152,11 +154,11 @@ class ChangeStreamFollower:
             self._position, self._loaded = self._known_position(), True
         probe = self._probe()
         position = self._start_from(probe)
-        stream = ChangeStream.open(
-            self._client, position, images=probe.images, slim=self._failures.slim, await_ms=self._await_ms
-        )
+        records = self._records.choose(time.monotonic(), images=probe.images, slim=self._failures.slim)
+        stream = ChangeStream.open(self._client, position, records=records, await_ms=self._await_ms)
         with closing(stream), closing(self._overtaking):
-            events = stream.read()  # opening succeeded: no event after the position can be missed from here on
+            # Opening succeeded: no event after the position can be missed from here on.
+            events = self._read(stream, position, await_ms=self._await_ms)
             if self._gap:
                 position = position._replace(gap=max(position.version, probe.applied, self._reached))
                 self._pipelines.append(_gap(position.gap, now_ms=self._context.clock()))
@@ -176,10 +178,11 @@ class ChangeStreamFollower:
         while not stop.is_set():
             self._overtaking.beside(events, self._watermark, images=probe.images)
             if events:
-                self._deliver(events, stream, probe.images)
+                self._deliver(events, stream)
                 if self._failures.slim:
                     self._failures.slim = False
-                    return  # past the oversized event: continue with images
+                    return  # past the oversized event: continue with records
+            self._choose_records(stream, events, images=probe.images)
             self._tick_promptly(delivered=bool(events))
             newest_probe = probes[-1] if probes else newest_probe
             moment = proven(probes, delivered=self._watermark, idle=not (events or short))
@@ -195,12 +198,33 @@ class ChangeStreamFollower:
             if not stream.alive:
                 raise DatabaseError("the server closed the change stream")
             short = self._prompt.owed
-            events = stream.read(await_ms=SHORT_READ_MS if short else self._await_ms * slack)
+            assert self._position is not None
+            events = self._read(stream, self._position, await_ms=SHORT_READ_MS if short else self._await_ms * slack)
         assert self._position is not None
         self._save(self._position)
 
-    def _deliver(self, events: Sequence[RawBSONDocument], stream: ChangeStream, post_images: bool) -> None:
-        self._pipelines.deliver(events, post_images=post_images)
+    def _read(self, stream: ChangeStream, position: ResumePosition, *, await_ms: int) -> list[RawBSONDocument]:
+        """Return the next events, with the images that their collections record.
+
+        position: position behind all events before.
+        """
+        events = stream.read(await_ms=await_ms)
+        if stream.records is RecordSource.LOOKED_UP and self._records.hidden_image(events):
+            stream.reopen(self._client, position, RecordSource.IMAGES)
+            events = stream.read(await_ms=await_ms)
+        return events
+
+    def _choose_records(self, stream: ChangeStream, events: Sequence[RawBSONDocument], *, images: bool) -> None:
+        """Let the server look records up while reads return few events, else ingest. events: the newest, already delivered."""
+        assert self._position is not None
+        now_s = time.monotonic()
+        self._records.note(events, now_s)
+        records = self._records.choose(now_s, images=images)
+        if records is not stream.records:
+            stream.reopen(self._client, self._position, records)
+
+    def _deliver(self, events: Sequence[RawBSONDocument], stream: ChangeStream) -> None:
+        self._pipelines.deliver(events, records=stream.records)
         assert self._position is not None
         self._position = stream.position_after(self._position, events[-1])
         if self._positions.due():

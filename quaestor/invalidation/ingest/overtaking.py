@@ -27,6 +27,7 @@ from pymongo.errors import PyMongoError
 from quaestor.clock import Clock, system_clock
 from quaestor.invalidation.ingest.change_events import Collection, collection_of, time_and_token
 from quaestor.invalidation.ingest.change_stream import EVENTS_AT_ONCE, ChangeStream
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.invalidation.ingest.write_pipelines import WritePipelines
 from quaestor.model import Version
@@ -85,7 +86,7 @@ class Overtaking:
 
         events: newest batch of the change stream.
         version: newest version delivered before this batch.
-        images: see ChangeStream.open.
+        images: the server records images (6.0 and later).
         """
         full = is_full(events)
         self._left = _READS_KEPT if full else self._left - 1
@@ -128,7 +129,7 @@ class Overtaking:
         newest, _ = time_and_token(early[-1])
         self._reached(newest)
         self._trimmed_until_ms = self._clock() + 2 * _KEPT_MS
-        self._pipelines.deliver(early, post_images=images)
+        self._pipelines.deliver(early, records=self._stream.records)
         self._full_in_a_row = self._full_in_a_row + 1 if is_full(early) else 0
         if self._full_in_a_row >= _BURST_READS:  # another collection has a burst too
             self._full_in_a_row = 0
@@ -146,8 +147,9 @@ class Overtaking:
         names = [f"{collection.db}.{collection.coll}" for collection in self._hot]
         self._telemetry.event("ingest.backlog_overtaken", collections=names)
         start = ResumePosition(None, version - 1, None)
+        records = RecordSource.without_look_up(images=images)
         return ChangeStream.open(
-            self._client, start, images=images, slim=False, await_ms=_AWAIT_MS, without=tuple(self._hot), at_once=0
+            self._client, start, records=records, await_ms=_AWAIT_MS, without=tuple(self._hot), at_once=0
         )
 
 

@@ -69,11 +69,12 @@ class LackingRecord(NamedTuple):
     payload: Callable[[bytes | None], bytes]
 
 
-def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingRecord | None:
+def payload_of(event: bytes, partitions: int, *, looked_up: bool = False) -> tuple[int, bytes] | LackingRecord | None:
     """Return the write partition and the payload of one record's write, as far as its event carries them; None: an unusual event.
 
-    A record in an update must be the image of this very write; servers before 6.0 look it up instead. O(size of the
-    records), a few microseconds for small ones.
+    O(size of the records), a few microseconds for small ones.
+
+    looked_up: the server has looked up the record in an update; otherwise that is the image of this very write.
     """
     try:
         if event[_TOKEN] != b"\x03_id\0":
@@ -121,14 +122,14 @@ def payload_of(event: bytes, partitions: int) -> tuple[int, bytes] | LackingReco
             wall=wall,
             key_type=key_type,
             key=key,
-            exact=after is not None,
+            exact=after is not None and not (looked_up and kind is WriteKind.UPDATE),
             known=before is not None or kind is WriteKind.INSERT,
             before=before,
             changed=changed,
         )
         record = _as_record_key(key_type, key)
         partition = partition_of(record, partitions) if partitions > 1 else 0
-        if after is None and kind is WriteKind.UPDATE:
+        if after is None and kind is WriteKind.UPDATE and not looked_up:
             return LackingRecord(partition, namespace, record, int.from_bytes(version, "little"), partial(_with, image))
         return partition, image(after=after)
     except (ValueError, BSONError, struct.error):  # a name that is not UTF-8, or a value that is cut off

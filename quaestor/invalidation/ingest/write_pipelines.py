@@ -21,6 +21,7 @@ from quaestor.event_layer.partitioning import record_key, write_partition
 from quaestor.invalidation.ingest.change_events import after_images, unreadable
 from quaestor.invalidation.ingest.raw_change_events import LackingRecord, payload_of
 from quaestor.invalidation.ingest.record_lookup import RecordLookup, completed, needs_record
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.model import AfterImage, WriteKind
 from quaestor.observability.event_log import EventLog
 from quaestor.ports import EventLayer
@@ -50,17 +51,18 @@ class WritePipelines:
         self._telemetry = telemetry
         self._bounds = bounds
 
-    def deliver(self, events: Iterable[RawBSONDocument], *, post_images: bool) -> None:
+    def deliver(self, events: Iterable[RawBSONDocument], *, records: RecordSource) -> None:
         """Append the images of these events; see `change_events.after_images`. One round trip a pipeline.
 
         Raises EventLayerError, PyMongoError: then some images may have been appended.
         """
         partitions, lookup = len(self._streams), RecordLookup()
+        raw = records is not RecordSource.LOOKED_UP_BEFORE_6_0
         made: list[_Placed | LackingRecord | AfterImage] = []
         for event in events:
-            placed = payload_of(bytes(event.raw), partitions) if post_images else None
+            placed = payload_of(bytes(event.raw), partitions, looked_up=records.looked_up) if raw else None
             if placed is None:
-                images = self._images(event, post_images)
+                images = self._images(event, records)
                 made += images
                 for image in filter(needs_record, images):
                     lookup.want(image.namespace, record_key(image.key), image.version)
@@ -101,9 +103,9 @@ class WritePipelines:
         for stream, batch in zip(self._streams, batches, strict=True):
             self._layer.append(stream, batch)
 
-    def _images(self, event: RawBSONDocument, post_images: bool) -> list[AfterImage]:
+    def _images(self, event: RawBSONDocument, records: RecordSource) -> list[AfterImage]:
         try:
-            return after_images(event, post_images=post_images)
+            return after_images(event, records=records)
         except (BSONError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             self._telemetry.failure("mongodb", "ingest.event_unreadable", error)
             return [unreadable(event)]
