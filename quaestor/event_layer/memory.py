@@ -7,6 +7,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import EventLayerError, EventLayerResetError
@@ -220,7 +221,13 @@ class MemoryEventLayer:
             raise EventLayerError("the in-memory event layer was closed; reopen it", retryable=False)
 
     def _position(self, offset: str) -> tuple[int, int]:
-        epoch = offsets.epoch_of(offset)
+        epoch, position = _parsed(offset)
         if epoch not in (None, self._epoch):
             raise EventLayerResetError(f"offset {offset} belongs to another event layer; start over")
-        return offsets.position(offset)
+        return position
+
+
+@lru_cache(maxsize=256)
+def _parsed(offset: str) -> tuple[str | None, tuple[int, int]]:
+    """Return the epoch and the position. Cached: a loop reads its quiet pipelines from the same offsets again and again."""
+    return offsets.epoch_of(offset), offsets.position(offset)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from quaestor.event_layer.codec import decode_image, encode_image
 from quaestor.event_layer.partitioning import record_key, write_partition
-from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, after_images
-from quaestor.invalidation.ingest.raw_change_events import LackingRecord, key_of, payload_of
+from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, after_images, time_and_token
+from quaestor.invalidation.ingest.raw_change_events import LackingRecord, key_of, payload_of, time_and_token_of
 from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.model import AfterImage
 
@@ -153,6 +153,15 @@ def test_both_ways_agree_on_every_event_that_both_read(event: bytes, records: Re
                 assert payload == encode_image(replace(image, after=record))
         else:
             assert placed == (placed[0], encode_image(image))
+
+
+@settings(max_examples=500, deadline=None)
+@given(events())
+def test_time_and_token_are_the_same_without_decoding(event: bytes) -> None:
+    found = time_and_token_of(event)
+    if found is not None:
+        assert found == time_and_token(RawBSONDocument(event, RAW_OPTIONS))
+    assert found is not None or payload_of(event, PARTITIONS) is None
 
 
 @given(values, documents)

@@ -14,6 +14,7 @@ from pymongo.read_preferences import ReadPreference
 
 from quaestor.cluster_time import timestamp_of
 from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, STAGES, Collection, time_and_token
+from quaestor.invalidation.ingest.raw_change_events import time_and_token_of
 from quaestor.invalidation.ingest.record_source import LOOKED_UP_AT_ONCE, RecordSource
 from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.model import Version
@@ -104,7 +105,7 @@ class ChangeStream:
         """
         token, version = position.token, position.version
         if event is not None:
-            time_of_event, token = time_and_token(event)
+            time_of_event, token = time_and_token_of(bytes(event.raw)) or time_and_token(event)
             version = max(version, time_of_event)
         scanned = self._scanned
         if scanned is not None and not getattr(self._cursor, "_data", True):

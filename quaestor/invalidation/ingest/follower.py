@@ -102,7 +102,6 @@ class ChangeStreamFollower:
         deployment, clock, telemetry = context.deployment, context.clock, context.telemetry
         names = [streams.writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
         self._prompt = PromptTicks(layer, streams.awaited(deployment), clock)
-        self._moment_ms = 0
         self._pipelines = WritePipelines(client, layer, names, telemetry, context.bounds)
         early = [streams.early_writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
         early_pipelines = WritePipelines(client, layer, early, telemetry, context.bounds)
@@ -233,9 +232,9 @@ class ChangeStreamFollower:
     def _tick_promptly(self, *, delivered: bool) -> None:
         """Report how far the pipelines are complete, if a process waits for that. The tick proves no new moment."""
         version = self._prompt.due(delivered=delivered, newest=self._watermark)
-        if version is not None and self._moment_ms:
+        if version is not None and self._prompt.proved_ms:
             self._pipelines.append(
-                AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=version, wall_ms=self._moment_ms)
+                AfterImage(namespace=EVERYTHING, kind=WriteKind.TICK, version=version, wall_ms=self._prompt.proved_ms)
             )
 
     def _tick(self, moment_ms: int, stream: ChangeStream, majority: Version | None) -> None:
@@ -244,7 +243,7 @@ class ChangeStreamFollower:
         majority: a commit point that the primary had before an empty read; None: the read was not empty.
         """
         assert self._position is not None
-        self._moment_ms = moment_ms
+        self._prompt.proved_ms = moment_ms
         version = NOT_KNOWN
         if majority is not None:
             self._position = stream.position_at(self._position, majority)

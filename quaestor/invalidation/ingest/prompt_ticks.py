@@ -30,10 +30,12 @@ class PromptTicks:
 
     name: name of the value with the time until which a process waits.
     owed: an event was delivered that no tick has confirmed as complete yet.
+    proved_ms: the newest moment that a tick proved; 0: none.
     """
 
     def __init__(self, layer: EventLayer, name: str, clock: Clock) -> None:
         self.owed = False
+        self.proved_ms = 0
         self._layer = layer
         self._name = name
         self._clock = clock

@@ -136,6 +136,18 @@ def payload_of(event: bytes, partitions: int, *, looked_up: bool = False) -> tup
         return None
 
 
+def time_and_token_of(event: bytes) -> tuple[Version, bytes] | None:
+    """Return the cluster time and the resume token (BSON) of one record's write; None: an unusual event."""
+    if event[_TOKEN] != b"\x03_id\0":
+        return None
+    try:
+        end = _TOKEN_LENGTH + _int32(event, _TOKEN_LENGTH)[0]
+    except struct.error:  # the event is cut off
+        return None
+    head = _HEAD.match(event, end)
+    return None if head is None else (int.from_bytes(head[2], "little"), event[_TOKEN_LENGTH:end])
+
+
 def key_of(record: bytes) -> bytes | None:
     """Return the `record_key` of a record; None if its `_id` is not the first field or has an unusual type."""
     key_type = record[4:5]
