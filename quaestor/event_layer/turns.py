@@ -140,6 +140,11 @@ class TurnTaking:
                     arrived = self._layer.wait(turns.bell, behind(), block_ms=pause_s * 1_000)
                     pause_s = 0.0 if arrived else turns.left_s()
 
+    def wake(self, stream: str) -> None:
+        """Wake the loop that reads a pipeline, so that it sees that it is to stop."""
+        if (turns := self._loops.get(stream)) is not None:
+            turns.bell.ring()
+
     @contextmanager
     def _taken(self, turns: Turns, streams: Iterable[str]) -> Iterator[None]:
         names = tuple(streams)

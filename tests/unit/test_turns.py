@@ -72,6 +72,21 @@ class Loop:
             assert not thread.is_alive()
 
 
+def test_a_loop_at_rest_ends_when_it_is_woken() -> None:
+    """Its next step is due in a minute."""
+    loop, stop = Loop(), threading.Event()
+    turns = Turns(loop.step)
+    thread = threading.Thread(target=loop.layer.turns.run, args=(stop, turns, ("writes",), loop.behind))
+    thread.start()
+    becomes(lambda: bool(loop.layer._bells.get("writes")))
+    stop.set()
+    loop.layer.turns.wake("other")
+    loop.layer.turns.wake("writes")
+    thread.join(20)
+    assert not thread.is_alive()
+    loop.layer.turns.wake("writes")  # nobody reads it any more
+
+
 def test_an_append_is_followed_by_a_step_in_its_thread() -> None:
     """The loop's own thread sleeps on."""
     loop = Loop()

@@ -26,6 +26,8 @@ MARK_EVERY_MS = 5_000
 BATCH = 1_000
 """Notifications in one read; fewer than that means that the reader has caught up."""
 RECONNECT_S = 0.2
+_REST_S = 1.0
+"""Longest wait for a notification on a layer in memory, which wakes the reader for each one."""
 MISCONFIGURED_S = 5.0
 """Pause after a fault in a server's configuration, which an operator has to mend."""
 
@@ -102,12 +104,17 @@ class NotificationReader:
                 self._taker.reset(f"a notification could not be read: {error}")
             self._interrupted = False
 
+    def end(self) -> None:
+        """Wake the reader, so that it sees that it is to stop."""
+        if (turns := turns_on(self._layer)) is not None:
+            turns.wake(self._stream)
+
     def _turn(self) -> float:
         """Step without a wait. Returns after how many seconds the next step is due."""
         self._interrupted = True
         read = self._step(waits=False)
         self._interrupted = False
-        return 0.0 if read >= BATCH else self._process.settings.grid.heartbeat_ms / 1_000
+        return 0.0 if read >= BATCH else _REST_S
 
     def _behind(self) -> dict[str, str]:
         assert self._offset is not None

@@ -47,7 +47,7 @@ class RegistryThreads:
         self._stopped = False
         self._threads = [
             self._supervisor.thread("sender", self._sender.run, wake=self._sender.end),
-            self._supervisor.thread("notifications", self.reader.run),
+            self._supervisor.thread("notifications", self.reader.run, wake=self.reader.end),
         ]
 
     def read_contributors(self, snapshots: Snapshots) -> None:
