@@ -14,13 +14,14 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from contextvars import Context, ContextVar
+from itertools import chain, islice
 from typing import Any, Final
 
 _DRIVER: Final = ("pymongo", "motor", "gridfs")
 _HANDED_BACK_S: Final = 0.005
 """Patience with a worker thread that has reported its result and still holds the context."""
-_MOST_TIMERS: Final = 1_000
-"""Timers that are looked at; a loop with more of them is waited for."""
+_MOST_TIMERS: Final = 500
+"""Timers that are looked at, at each end of the heap."""
 
 
 class LeftBehind:
@@ -50,11 +51,11 @@ class LeftBehind:
         """
         if self.over:
             return []
+        self._detach_cancelled_timers()  # the usual case: PyMongo's asynchronous client leaves one for each command
+        if self.over:
+            return []
         tasks = self._spawned()
-        if tasks or self.over:
-            return tasks
-        self._detach_cancelled_timers()
-        if not self.over:
+        if not (tasks or self.over):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HANDED_BACK_S):
                     await self._gone.wait()
@@ -74,15 +75,22 @@ class LeftBehind:
         return spawned
 
     def _detach_cancelled_timers(self) -> None:
+        """Detach timers until nothing is left of the request.
+
+        asyncio keeps timers in a heap. Timers of this request are young, so most are near its end. They are near its beginning if
+        others are due much later.
+        """
         timers = getattr(self._loop, "_scheduled", ())  # of asyncio's own loops
-        if len(timers) > _MOST_TIMERS:
-            return
-        for timer in timers:
+        others = max(0, len(timers) - _MOST_TIMERS)
+        ends = islice(reversed(timers), _MOST_TIMERS), islice(timers, min(others, _MOST_TIMERS))
+        for timer in chain(*ends):
             context: Context | None = getattr(timer, "_context", None)
             if context is None or not timer.cancelled() or not self._is_of_request(context):
                 continue
             if sys.getrefcount(context) == _OWNED:
                 self._detach(context)
+                if self.over:
+                    return
 
     def _is_of_request(self, context: Context) -> bool:
         return context.get(self._variable) is self._slot()

@@ -98,13 +98,37 @@ async def test_a_context_that_somebody_else_has_too_holds_its_request() -> None:
     assert left.over
 
 
-async def test_a_loop_with_very_many_timers_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("others_in_s", [5, 600])
+async def test_the_timer_of_a_request_is_found_among_very_many(others_in_s: int) -> None:
+    """Those of 10,000 sockets, for example. They may be due sooner or later."""
+    loop = asyncio.get_running_loop()
+    others = [loop.call_later(others_in_s + number / 1_000, lambda: None) for number in range(10_000)]
+    left, timer = await of_a_request(in_30_s)
+    timer.cancel()
+    assert await left.tasks() == []
+    assert left.over
+    for other in others:
+        other.cancel()
+
+
+async def test_a_search_among_timers_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is stored as soon as the timers are gone."""
     monkeypatch.setattr(left_behind, "_MOST_TIMERS", 0)
     left, timer = await of_a_request(in_30_s)
     timer.cancel()
     assert await left.tasks() == []
     assert not left.over
+
+
+async def test_tasks_are_not_searched_for_a_timer_that_the_driver_has_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each command of the asynchronous client leaves such a timer, and a process may run thousands of tasks."""
+    left, timer = await of_a_request(in_30_s)
+    timer.cancel()
+    monkeypatch.setattr(LeftBehind, "_spawned", None)
+    assert await left.tasks() == []
+    assert left.over
 
 
 @pytest.mark.parametrize("anyio_backend", [ASYNCIO, UVLOOP], ids=["asyncio", "uvloop"])

@@ -3,8 +3,8 @@
 An update's event names the fields that changed. Matching needs the whole record. Collections that record pre- and post-images put
 the image of the very write into the event. Others, MongoDB's default, need a look-up.
 
-**One by one, by the server.** The server can look each record up while it produces the event (`updateLookup`), in 150 us. That saves a
-`find` for each read of the stream: a third of ingest's time for a write, and as much of the delay.
+**One by one, by the server.** The server can look each record up while it produces the event (`updateLookup`), in 150 us.
+That saves a `find` for each read of the stream: a third of ingest's time for a write, and as much of the delay.
 
 **Together, by ingest.** A `find` for all records of a read costs 60 us for each of a thousand. A server that looks up a thousand
 records first also holds back the first of their events. While reads return many events, ingest therefore looks up.
