@@ -6,6 +6,7 @@ An embedded grid runs on the event layer in the process's memory, an elected one
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -35,11 +36,33 @@ _IDLE_SHARE: Final = 3 / 8
 heartbeats old, so the first request finds a fresh grid."""
 _LONGEST_IDLE_MS: Final = 750
 """Longest such heartbeat, at any bound: the first request after a rest waits for a report of ingest."""
+_IDLE_AFTER_S: Final = 10.0
+"""Time without a registration after which ingest rests. The app of a test starts, writes and ends within less, and waits for
+reports of ingest (`settled`)."""
 
 _Loop = Callable[[EventLayer, threading.Event], None]
 
 LayerSource = Callable[[], EventLayer]
 """Makes an event layer for one loop; the loop's owner closes it."""
+
+
+class _Rest:
+    """Rest of an ingest whose only node guards nothing. For one thread.
+
+    slack: factor of the pauses at rest.
+    """
+
+    def __init__(self, slack: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._slack = slack
+        self._monotonic = monotonic
+        self._guarded_at_s = monotonic()
+
+    def slack(self, *, guards: bool) -> int:
+        """Return the present factor of the pauses."""
+        now_s = self._monotonic()
+        if guards:
+            self._guarded_at_s = now_s
+        return self._slack if now_s - self._guarded_at_s >= _IDLE_AFTER_S else 1
 
 
 class EmbeddedGrid:
@@ -74,7 +97,7 @@ class EmbeddedGrid:
         self._each_layer = each_layer
         self._loops = GridLoops.of(settings, SHAPE)
         idle_ms = min(settings.grid.staleness_bound_ms * _IDLE_SHARE, _LONGEST_IDLE_MS)
-        self._idle_slack = max(1, int(idle_ms / settings.grid.heartbeat_ms))
+        self._rest = _Rest(max(1, int(idle_ms / settings.grid.heartbeat_ms)))
         self._node: MatchingNode | None = None
         self._followed = followed
         self._telemetry = telemetry
@@ -147,7 +170,7 @@ class EmbeddedGrid:
 
     def _slack(self) -> int:
         """Return the factor of ingest's pauses: while its only node guards nothing, no answer relies on freshness."""
-        return self._idle_slack if self._node is not None and self._node.guards_nothing else 1
+        return self._rest.slack(guards=self._node is None or not self._node.guards_nothing)
 
     def _run_stage(self, layer: EventLayer, stop: threading.Event) -> None:
         stage = self._loops.stage(CELL.query_partition, layer, self._client(), self._telemetry, clock=self._clock)
