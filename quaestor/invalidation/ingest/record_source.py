@@ -23,7 +23,7 @@ from bson.raw_bson import RawBSONDocument
 
 LOOKED_UP_AT_ONCE: Final = 20
 """Largest number of events in a read while the server looks up. A full read shows that ingest would do so at less cost."""
-_STAYS_S: Final = 10.0
+_STAYS_S: Final = 2.0
 """Seconds without so large a read after which the server looks up again. Each change opens the stream anew, in a few ms."""
 _PRE_IMAGE: Final = b"\x03fullDocumentBeforeChange\0"
 
