@@ -77,7 +77,7 @@ class LeftBehind:
     def _detach_cancelled_timers(self) -> None:
         """Detach timers until nothing is left of the request.
 
-        asyncio keeps timers in a heap. Timers of this request are young, so most are near its end. They are near its beginning if
+        asyncio keeps timers in a heap. Timers of this request are young, so they are near its end, or near its beginning where
         others are due much later.
         """
         timers = getattr(self._loop, "_scheduled", ())  # of asyncio's own loops

@@ -100,7 +100,7 @@ async def test_a_context_that_somebody_else_has_too_holds_its_request() -> None:
 
 @pytest.mark.parametrize("others_in_s", [5, 600])
 async def test_the_timer_of_a_request_is_found_among_very_many(others_in_s: int) -> None:
-    """Those of 10,000 sockets, for example. They may be due sooner or later."""
+    """The sockets of a process may have 10,000 timers, which are due sooner or later."""
     loop = asyncio.get_running_loop()
     others = [loop.call_later(others_in_s + number / 1_000, lambda: None) for number in range(10_000)]
     left, timer = await of_a_request(in_30_s)
