@@ -84,7 +84,7 @@ def test_a_loop_at_rest_ends_when_it_is_woken() -> None:
     loop.layer.turns.wake("writes")
     thread.join(20)
     assert not thread.is_alive()
-    loop.layer.turns.wake("writes")  # nobody reads it any more
+    loop.layer.turns.wake("writes")  # no loop reads it any more
 
 
 def test_an_append_is_followed_by_a_step_in_its_thread() -> None:
