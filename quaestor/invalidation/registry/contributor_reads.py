@@ -69,9 +69,14 @@ class ContributorReads:
     def want(self, registrations: Sequence[Registration], *, renewed: bool = False) -> None:
         """Read the contributors of these registrations soon; skip them if too many registrations wait.
 
+        Every answer has a registration for its tags and its URL. Their records are written to be deleted at once, so that
+        contributors would tell nothing.
+
         renewed: the results were read again after a write, and were the same.
         """
         for registration in registrations if self._most else ():
+            if registration.query.namespace == self._settings.control_namespace:
+                continue
             plan = plan_of(registration.query)
             if contributing(plan, registration, images=False, most=self._most) is not None:
                 pause_ms = self._pauses.of(registration, renewed=renewed)
