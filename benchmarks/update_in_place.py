@@ -7,7 +7,7 @@ the stage that maintains the result among them. An answer is stale by the time b
 does not show and the request for it. Aim: at most half of invalidation's queries ("objects"), and answers as fresh.
 
 One collection has post-images, and one has none, as is MongoDB's default. Without post-images, mongod looks up each updated
-record for the change stream, whichever way the list is kept. These look-ups are no commands, and are not counted. During bursts
+record for the change stream, whichever way the list is kept. Such look-ups are no commands, and are not counted. During bursts
 ingest reads the records itself, which is counted.
 Run: python -m benchmarks.update_in_place [--seconds 20] [--reads 200] [--writes 10] [--rounds 3] [--no-save] (8 minutes)
 """
