@@ -91,8 +91,8 @@ def lists() -> list[Row]:
             f"{images['queries_a_write']['maintained']:.2f}",
             f"invalidated instead: {images['queries_a_write']['objects']:.2f}. Without post-images "
             f"{none['queries_a_write']['maintained']:.2f} and {none['queries_a_write']['objects']:.2f}, and answers are stale by "
-            f"{none['stale_mean_ms']['maintained']:.2f} and {none['stale_mean_ms']['objects']:.2f} ms on average. mongod's own look-up "
-            "of each updated record is not counted there",
+            f"{none['stale_mean_ms']['maintained']:.2f} and {none['stale_mean_ms']['objects']:.2f} ms on average. "
+            "mongod's own look-up of each updated record is not counted there",
         )
     ]
 
