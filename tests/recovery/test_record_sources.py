@@ -145,3 +145,10 @@ def test_random_writes_arrive_once_and_in_order_whoever_looks_up(
                 assert image.after["x"] == x if name == "images" else image.after["x"] >= x
                 assert image.after_exact == (name == "images")
     assert expected["plain"]
+    told = 0
+    for _, image in pipelines.images:
+        if image.kind is WriteKind.TICK:
+            told = max(told, image.version)
+        else:
+            assert image.version > told, "a tick had said that every write up to this version was delivered"
+    assert told

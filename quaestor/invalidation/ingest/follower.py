@@ -181,7 +181,6 @@ class ChangeStreamFollower:
                 if self._failures.slim:
                     self._failures.slim = False
                     return  # past the oversized event: continue with records
-            self._choose_records(stream, events, images=probe.images)
             self._tick_promptly(delivered=bool(events))
             newest_probe = probes[-1] if probes else newest_probe
             moment = proven(probes, delivered=self._watermark, idle=not (events or short))
@@ -197,6 +196,8 @@ class ChangeStreamFollower:
             if not stream.alive:
                 raise DatabaseError("the server closed the change stream")
             short = self._prompt.owed
+            # After the tick, which rests on what the old cursor has scanned.
+            self._choose_records(stream, events, images=probe.images)
             assert self._position is not None
             events = self._read(stream, self._position, await_ms=SHORT_READ_MS if short else self._await_ms * slack)
         assert self._position is not None
