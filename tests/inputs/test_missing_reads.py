@@ -18,7 +18,7 @@ import pytest
 from fastapi import FastAPI, Request
 from pymongo import MongoClient
 
-from quaestor.read_path.verification_samples import SAMPLE_EVERY_MS
+from quaestor.read_path import verification_samples
 from tests.inputs.verified_site import VerifiedSite, verified_site
 from tests.support import eventually
 
@@ -205,13 +205,13 @@ async def test_settings_that_are_read_once_and_never_change_keep_nothing_from_be
 
 
 async def test_a_memo_that_is_renewed_while_nothing_has_changed_is_a_divergence_at_once(
-    mongo_url: str, prefix: str, settings: dict[str, Any]
+    mongo_url: str, prefix: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An equal answer made of further queries shows that the handler keeps results of earlier queries."""
+    monkeypatch.setattr(verification_samples, "SAMPLE_EVERY_MS", 0)  # the page is sampled, however soon after another
     always = {"verification": True, "probation_answers": 0, "verify_share": 1.0, "verify_per_second": 100.0}
     async with beside(mongo_url, prefix, with_a_lifetime, **always, **settings) as (pair, memo):
         assert (await pair.bare.get("/groups/1")).json()["besides"]["rate"] == 1  # who fills the memo is not seen
-        await asyncio.sleep(2 * SAMPLE_EVERY_MS / 1000)  # the page must be sampled, as the one before it was
         await pair.until("; hit")
         assert memo.end is not None
         memo.end()

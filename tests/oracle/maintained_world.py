@@ -95,9 +95,9 @@ class World:
         """Every image so far, in order; a marker written now tells where they end."""
         marker = self.database["markers"].insert_one({}).inserted_id
         images: list[AfterImage] = []
+        records = RecordSource.IMAGES if self.images else RecordSource.LOOKED_UP
         while True:
             event = self.stream.next()
-            records = RecordSource.IMAGES if self.images else RecordSource.LOOKED_UP
             event_images = after_images(event, records=records)
             if event_images and event_images[0].namespace == f"{self.name}.markers":
                 if event_images[0].key == marker:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pymongo
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from quaestor.clock import system_clock
 from quaestor.event_layer import streams
@@ -22,6 +23,21 @@ from tests.support import running
 DEADLINE_S = 30
 HEARTBEAT_MS = 40
 Client = pymongo.MongoClient[dict[str, Any]]
+
+
+class Commands(CommandListener):
+    """Names of the commands that a client sent."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        """Note the command."""
+        self.names.append(event.command_name)
+
+    def succeeded(self, event: CommandSucceededEvent) -> None: ...
+
+    def failed(self, event: CommandFailedEvent) -> None: ...
 
 
 class Pipelines:

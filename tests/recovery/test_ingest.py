@@ -11,7 +11,6 @@ import pytest
 from bson import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateMany, UpdateOne
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from quaestor.clock import system_clock
 from quaestor.event_layer.bounds import PipelineBounds
@@ -26,7 +25,7 @@ from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.invalidation.ingest.write_pipelines import WritePipelines
 from quaestor.model import AfterImage, WriteKind
 from quaestor.observability.telemetry import Telemetry
-from tests.recovery.ingesting import Client, count, ingesting, of, summary
+from tests.recovery.ingesting import Client, Commands, count, ingesting, of, summary
 
 
 def test_every_kind_of_write_arrives_with_exact_images_where_the_collection_records_them(
@@ -257,16 +256,7 @@ def test_bursts_take_the_fast_path_and_one_look_up(client: Client, mongo_url: st
     whole batch."""
     number = 1_000
     database.plain.insert_many([{"_id": key, "text": "x" * 100} for key in range(number)])
-    seen: list[str] = []
-
-    class Counting(CommandListener):
-        def started(self, event: CommandStartedEvent) -> None:
-            seen.append(event.command_name)
-
-        def succeeded(self, event: CommandSucceededEvent) -> None: ...
-
-        def failed(self, event: CommandFailedEvent) -> None: ...
-
+    seen = Commands()
     position = ResumePosition(None, probe_primary(client, system_clock).applied, None)
     with client.start_session() as session, session.start_transaction():
         database.plain.update_many({}, {"$set": {"n": 1}}, session=session)
@@ -280,12 +270,12 @@ def test_bursts_take_the_fast_path_and_one_look_up(client: Client, mongo_url: st
     made = [payload_of(bytes(event.raw), 1) for event in events]
     assert None not in made
     assert sum(isinstance(write, LackingRecord) for write in made) == number
-    with pymongo.MongoClient[dict[str, Any]](mongo_url, event_listeners=[Counting()]) as own:
+    with pymongo.MongoClient[dict[str, Any]](mongo_url, event_listeners=[seen]) as own:
         layer = MemoryEventLayer()
         WritePipelines(own, layer, ["writes"], Telemetry(), PipelineBounds()).deliver(
             events, records=RecordSource.IMAGES
         )
-        assert seen == ["find"]
+        assert seen.names == ["find"]
     images = [decode_image(entry.payload) for entry in layer.read({"writes": "0"}, count=2 * number, block_ms=0)]
     assert [image.kind for image in images[number:]] == [WriteKind.INSERT, WriteKind.UPDATE, WriteKind.DELETE]
     assert {image.key: image.after for image in images[:number]} == {

@@ -8,26 +8,11 @@ from typing import Any
 
 import pymongo
 import pytest
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from quaestor.event_layer.memory import MemoryEventLayer
-from quaestor.invalidation.ingest import change_stream, record_source
+from quaestor.invalidation.ingest import record_source
 from quaestor.model import WriteKind
-from tests.recovery.ingesting import Client, count, ingesting, of, summary
-
-
-class Commands(CommandListener):
-    """Names of the commands that a client sent."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        self.names.append(event.command_name)
-
-    def succeeded(self, event: CommandSucceededEvent) -> None: ...
-
-    def failed(self, event: CommandFailedEvent) -> None: ...
+from tests.recovery.ingesting import Client, Commands, count, ingesting, of, summary
 
 
 @pytest.fixture
@@ -118,8 +103,7 @@ def test_random_writes_arrive_once_and_in_order_whoever_looks_up(
 ) -> None:
     """The source changes every few writes. Records of images are those of the write, others no older."""
     monkeypatch.setattr(record_source, "_STAYS_S", 0.02)
-    for module in (record_source, change_stream):
-        monkeypatch.setattr(module, "LOOKED_UP_AT_ONCE", 3)
+    monkeypatch.setattr(record_source, "LOOKED_UP_AT_ONCE", 3)
     rng, expected = random.Random(seed), dict[str, list[tuple[int, int]]](plain=[], images=[])
     collections = ["plain"] * 3 + ["images"] * (seed > 0)
     for name in ("plain", "images"):

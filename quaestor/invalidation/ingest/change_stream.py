@@ -15,7 +15,7 @@ from pymongo.read_preferences import ReadPreference
 from quaestor.cluster_time import timestamp_of
 from quaestor.invalidation.ingest.change_events import RAW_OPTIONS, STAGES, Collection, time_and_token
 from quaestor.invalidation.ingest.raw_change_events import time_and_token_of
-from quaestor.invalidation.ingest.record_source import LOOKED_UP_AT_ONCE, RecordSource
+from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.invalidation.ingest.resume_position import ResumePosition
 from quaestor.model import Version
 
@@ -69,9 +69,7 @@ class ChangeStream:
         stage = records.stage | _place(position)
         left_out = [{"$match": {"ns": {"$nin": [collection._asdict() for collection in without]}}}] if without else []
         pipeline = [{"$changeStream": {"allChangesForCluster": True} | stage}, *left_out, *STAGES]
-        if records is RecordSource.LOOKED_UP:
-            at_once = min(at_once, LOOKED_UP_AT_ONCE)
-        cursor = admin.aggregate(pipeline, maxAwaitTimeMS=await_ms, batchSize=at_once)
+        cursor = admin.aggregate(pipeline, maxAwaitTimeMS=await_ms, batchSize=records.at_most(at_once))
         return cls(cursor, await_ms=await_ms, records=records)
 
     @property
@@ -85,9 +83,7 @@ class ChangeStream:
         await_ms: time to wait in this read, if it differs from the usual one.
         at_once: largest number of events in a batch.
         """
-        if self.records is RecordSource.LOOKED_UP:
-            at_once = min(at_once, LOOKED_UP_AT_ONCE)
-        self._cursor.batch_size(at_once)
+        self._cursor.batch_size(self.records.at_most(at_once))
         if hasattr(self._cursor, _AWAITED):
             setattr(self._cursor, _AWAITED, self._await_ms if await_ms is None else await_ms)
         event = self._cursor.try_next()

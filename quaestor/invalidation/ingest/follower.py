@@ -157,7 +157,7 @@ class ChangeStreamFollower:
         stream = ChangeStream.open(self._client, position, records=records, await_ms=self._await_ms)
         with closing(stream), closing(self._overtaking):
             # Opening succeeded: no event after the position can be missed from here on.
-            events = self._read(stream, position, await_ms=self._await_ms)
+            events = self._read(stream, await_ms=self._await_ms)
             if self._gap:
                 position = position._replace(gap=max(position.version, probe.applied, self._reached))
                 self._pipelines.append(_gap(position.gap, now_ms=self._context.clock()))
@@ -198,19 +198,16 @@ class ChangeStreamFollower:
             short = self._prompt.owed
             # After the tick, which rests on what the old cursor has scanned.
             self._choose_records(stream, events, images=probe.images)
-            assert self._position is not None
-            events = self._read(stream, self._position, await_ms=SHORT_READ_MS if short else self._await_ms * slack)
+            events = self._read(stream, await_ms=SHORT_READ_MS if short else self._await_ms * slack)
         assert self._position is not None
         self._save(self._position)
 
-    def _read(self, stream: ChangeStream, position: ResumePosition, *, await_ms: int) -> list[RawBSONDocument]:
-        """Return the next events, with the images that their collections record.
-
-        position: position behind all events before.
-        """
+    def _read(self, stream: ChangeStream, *, await_ms: int) -> list[RawBSONDocument]:
+        """Return the next events, with the images that their collections record. All earlier ones are delivered."""
         events = stream.read(await_ms=await_ms)
         if stream.records is RecordSource.LOOKED_UP and self._records.hidden_image(events):
-            stream.reopen(self._client, position, RecordSource.IMAGES)
+            assert self._position is not None
+            stream.reopen(self._client, self._position, RecordSource.IMAGES)
             events = stream.read(await_ms=await_ms)
         return events
 

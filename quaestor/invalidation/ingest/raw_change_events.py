@@ -27,7 +27,6 @@ from quaestor.model import Version, WriteKind
 
 _TOKEN: Final = slice(4, 9)
 _TOKEN_LENGTH: Final = 9
-_AFTER_HEAD: Final = 9
 _HEAD: Final = re.compile(
     rb"\x02operationType\0.{4}(insert|update|replace|delete)\0"
     rb"\x11clusterTime\0(.{7}[\0-\x7f])"
@@ -77,9 +76,7 @@ def payload_of(event: bytes, partitions: int, *, looked_up: bool = False) -> tup
     looked_up: the server has looked up the record in an update; otherwise that is the image of this very write.
     """
     try:
-        if event[_TOKEN] != b"\x03_id\0":
-            return None
-        head = _HEAD.match(event, _AFTER_HEAD + _int32(event, _TOKEN_LENGTH)[0])
+        head = _head(event)
         if head is None:
             return None
         operation, version, wall, length = head.groups()
@@ -138,14 +135,18 @@ def payload_of(event: bytes, partitions: int, *, looked_up: bool = False) -> tup
 
 def time_and_token_of(event: bytes) -> tuple[Version, bytes] | None:
     """Return the cluster time and the resume token (BSON) of one record's write; None: an unusual event."""
-    if event[_TOKEN] != b"\x03_id\0":
-        return None
     try:
-        end = _TOKEN_LENGTH + _int32(event, _TOKEN_LENGTH)[0]
+        head = _head(event)
     except struct.error:  # the event is cut off
         return None
-    head = _HEAD.match(event, end)
-    return None if head is None else (int.from_bytes(head[2], "little"), event[_TOKEN_LENGTH:end])
+    return None if head is None else (int.from_bytes(head[2], "little"), event[_TOKEN_LENGTH : head.start()])
+
+
+def _head(event: bytes) -> re.Match[bytes] | None:
+    """Return the fields behind the resume token, as far as the record. Raises struct.error if the event is cut off."""
+    if event[_TOKEN] != b"\x03_id\0":
+        return None
+    return _HEAD.match(event, _TOKEN_LENGTH + _int32(event, _TOKEN_LENGTH)[0])
 
 
 def key_of(record: bytes) -> bytes | None:

@@ -63,6 +63,10 @@ class RecordSource(Enum):
             "fullDocumentBeforeChange": "whenAvailable",
         }
 
+    def at_most(self, at_once: int) -> int:
+        """Return the largest number of events to ask for at a time, where `at_once` would do."""
+        return min(at_once, LOOKED_UP_AT_ONCE) if self is RecordSource.LOOKED_UP else at_once
+
     @property
     def looked_up(self) -> bool:
         """Whether the record in an update is one that the server has looked up."""

@@ -69,8 +69,8 @@ class ContributorReads:
     def want(self, registrations: Sequence[Registration], *, renewed: bool = False) -> None:
         """Read the contributors of these registrations soon; skip them if too many registrations wait.
 
-        Every answer has a registration for its tags and its URL. Their records are written to be deleted at once, so that
-        contributors would tell nothing.
+        The registration for tags and URL of an answer of a declared route is left out. Such records are written to be deleted at
+        once, so contributors would tell nothing.
 
         renewed: the results were read again after a write, and were the same.
         """
