@@ -7,7 +7,7 @@ order. Subscribers receive only the differences.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import Final
 
 from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionError
@@ -27,8 +27,6 @@ from quaestor.runtime.supervision.process_context import ProcessContext
 _RECONNECT_S: Final = 0.2
 _IDLE_S: Final = 0.1
 _HOUSEKEEPING_MS: Final = ASK_AGAIN_MS // 10
-_PART: Final = 500
-"""Subscriptions that are looked at in one go: about a millisecond."""
 _LEAST_AT_ONCE: Final = 20
 """Number of leases that may be extended at once in any case. One takes some 0.1 ms, here and in the grid."""
 
@@ -86,19 +84,11 @@ class ResultsLoop:
 
     def _look_for_stalls(self) -> None:
         now_ms = self._process.clock()
-        if self._stall_watch.is_due(len(self._followed.by_query), now_ms):
-            stalled = 0
-            for part in self._parts():
-                with self._followed.lock:
-                    stalled += self._stall_watch.look(part, now_ms)
-            self._stall_watch.report(stalled)
-
-    def _parts(self) -> Iterator[Sequence[LocalSubscription]]:
-        """Iterate over the subscriptions in parts, so that no task waits long for the lock."""
         with self._followed.lock:
-            whole = list(self._followed.by_query.values())
-        for start in range(0, len(whole), _PART):
-            yield whole[start : start + _PART]
+            parts = self._stall_watch.parts(self._followed.by_query.values(), now_ms)
+        for part in parts:
+            with self._followed.lock:
+                self._stall_watch.look(part, now_ms)
 
     def _take(self, stream: str, message: ResultMessage) -> None:
         if isinstance(message, StageProgress):
