@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+_AT_ONCE: Final = 64
+"""Queries of a tenant that are taken from its queue at first. Usually some readers are free, and the first are due."""
 
 
 class RoundRobinQueue:
@@ -39,14 +44,36 @@ class RoundRobinQueue:
         self._tenant.clear()
 
     def __iter__(self) -> Iterator[str]:
-        """All queries, one of each tenant in turn. Queries may be removed meanwhile. O(their number)."""
-        queues = [(tenant, iter(list(queue))) for tenant, queue in self._by_tenant.items()]
+        """All queries, one of each tenant in turn. Queries may be removed meanwhile, but not added. O(those that are taken)."""
+        queues = [_Unaffected(queue) for queue in self._by_tenant.values()]
         while queues:
             further = []
-            for tenant, queue in queues:
+            for queue in queues:
                 query_id = next(queue, None)
                 if query_id is None:
                     continue
-                further.append((tenant, queue))
+                further.append(queue)
                 yield query_id
             queues = further
+
+
+class _Unaffected:
+    """Iterator over a queue from which any may be removed meanwhile. Reads some at a time."""
+
+    def __init__(self, queue: OrderedDict[str, None]) -> None:
+        self._queue = queue
+        self._passed: set[str] = set()
+        self._next = iter(list(islice(queue, _AT_ONCE)))
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        for query_id in self._next:
+            self._passed.add(query_id)
+            return query_id
+        rest = [query_id for query_id in self._queue if query_id not in self._passed]
+        if not rest:
+            raise StopIteration
+        self._next = iter(rest)
+        return next(self)

@@ -158,7 +158,7 @@ class StageLoop:
         for outcome in self._readers.completed():
             stage.read_ended(outcome, now_ms)
         stage.submit_reads(self._readers, now_ms)
-        stage.report_progress()
+        stage.report_progress(now_ms)
         now_s = time.monotonic()
         if now_s >= self._housekeeping_due_s:
             self._housekeeping_due_s = now_s + _HOUSEKEEPING_S

@@ -5,6 +5,8 @@ Decides what the stage does for an event; messages go to its outbox, reads to it
 
 from __future__ import annotations
 
+from typing import Final
+
 from quaestor.errors import DatabaseError, QueryError
 from quaestor.model import GridShape
 from quaestor.observability.telemetry import Telemetry
@@ -30,6 +32,9 @@ from quaestor.realtime.round_robin import RoundRobinQueue
 from quaestor.realtime.rules import StageRules
 from quaestor.realtime.stats import StageMeter
 from quaestor.realtime.subscribed_query import Lease, SubscribedQuery
+
+_BEHIND_IN_A_MS: Final = 100
+"""Queries that are behind for each millisecond between two reports: with 10,000 of them a report comes every 100 ms."""
 
 
 class StageQueries:
@@ -63,6 +68,7 @@ class StageQueries:
         self._to_read = RoundRobinQueue()
         self._limited: DueTimes[str] = DueTimes()
         self._expiring: DueTimes[str] = DueTimes()
+        self._reported_ms = 0
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -217,8 +223,11 @@ class StageQueries:
         except Exception as error:  # one bad query must not stop the stage
             self._fail_unexpectedly(query, error)
 
-    def report_progress(self) -> None:
-        """Tell subscribers how far the results have got, if they have got further."""
+    def report_progress(self, now_ms: int) -> None:
+        """Tell subscribers how far the results have got, if they have got further. O(queries behind), so seldom if many are."""
+        if 0 <= now_ms - self._reported_ms < len(self.progress.behind) // _BEHIND_IN_A_MS:
+            return
+        self._reported_ms = now_ms
         waiting = [self._queries[name] for name in self.progress.behind if name in self._queries]
         behind = {query.query_id for query in waiting if not query.is_caught_up(self._cells)}
         report = self.progress.report(self._epoch.name, behind)

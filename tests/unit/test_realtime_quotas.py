@@ -106,6 +106,23 @@ def test_tenants_take_turns_at_being_read() -> None:
     assert len(queue) == 96
 
 
+@pytest.mark.parametrize("removed", [(), ("a0",), ("a3", "a70"), tuple(f"a{number}" for number in range(60, 130))])
+def test_queries_may_leave_the_queue_while_it_is_walked(removed: tuple[str, ...]) -> None:
+    """All others come, each once, in order; the walk reads some at a time."""
+    queue = RoundRobinQueue()
+    names = [f"a{number}" for number in range(200)]
+    for name in names:
+        queue.add(name, "a")
+    taken = []
+    for name in queue:
+        taken.append(name)
+        if name == "a50":
+            for other in removed:
+                queue.remove(other)
+    late = [name for name in names[64:] if name in removed]  # the first ones were read before they left
+    assert taken == [name for name in names if name not in late]
+
+
 def announce(node: MatchingNode, name: str, members: int) -> None:
     query = Query(namespace="db.c", operation=Operation.FIND, filter={"a": name})
     (share,) = pack_members("db.c", range(members), 1)
