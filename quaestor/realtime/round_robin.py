@@ -44,7 +44,7 @@ class RoundRobinQueue:
         self._tenant.clear()
 
     def __iter__(self) -> Iterator[str]:
-        """All queries, one of each tenant in turn. Queries may be removed meanwhile, but not added. O(those that are taken)."""
+        """All queries, one of each tenant in turn. Queries may be removed meanwhile, but not added. O(queries taken)."""
         queues = [_Unaffected(queue) for queue in self._by_tenant.values()]
         while queues:
             further = []
