@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -141,6 +142,7 @@ async def _site(url: str, redis_url: str | None) -> AsyncIterator[httpx.AsyncCli
                 await asyncio.sleep(0.05)
         yield http
     await reader.close()
+    gc.collect()  # of what an ended application leaves; it would fall among the writes of the next one
 
 
 async def _hits_s(http: httpx.AsyncClient, hits_s: list[float], ended: asyncio.Event) -> None:
