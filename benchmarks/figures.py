@@ -25,7 +25,7 @@ END: Final = "<!-- /figures -->"
 
 SECTIONS: Final[Mapping[str, Sequence[Callable[[], list[Row]]]]] = {
     "Requests": (serving.requests, serving.idle, serving.imports),
-    "From a write to its effects": (grid.latency, guarantees.purges),
+    "From a write to its effects": (grid.latency, grid.bursts, guarantees.purges),
     "Exactness and faults": (guarantees.exactness,),
     "Matching": (grid.matching, grid.sustained, grid.cells),
     "Clients and CDNs": (serving.clients, serving.distance, guarantees.lifetimes, serving.lists),

@@ -3,9 +3,9 @@
 A real mongod, Valkey, and `quaestor grid`; an application under uvicorn with one socket and one query for each client. The
 application is killed (SIGKILL). Some queries change while it is away. Then it starts anew at the same port, and all clients come
 back with their `offset_token`. Time counts from the moment at which the new application accepts connections. `queries_read`:
-finds and aggregates on the followed collection between the kill and the last answer, by mongod's profiler, without the
-look-up of written records by ingest. `missed`: events that follow the answers, the changes from before. Aim: 2,048 clients within 5.8 s, and nothing is read for clients that
-resume.
+finds and aggregates on the followed collection between the kill and the last answer, by mongod's profiler. Look-ups of written
+records by ingest do not count. `missed`: events that follow the answers, the changes from before. Aim: 2,048 clients within
+5.8 s, and nothing is read for clients that resume.
 Run: python -m benchmarks.live_restart [--clients 2048] [--no-save] (2 minutes)
 """
 

@@ -26,6 +26,34 @@ def latency() -> list[Row]:
     return rows
 
 
+def bursts() -> list[Row]:
+    """Return the rows of bursts: how late answers of other collections are, and how fast one ingest is."""
+    late, rate = result("burst_latency"), result("ingest_rate")
+
+    def latest(reader: str, burst: str) -> str:
+        return f"{late[f'{reader}, {burst}']['latest_ms']:,}"
+
+    def of(writes: str, reader: str = "ingest, 1 write partitions") -> str:
+        return count(rate[writes][reader]["writes_a_second"])
+
+    return [
+        (
+            "`update_many` of 50,000 records; a transaction of 10,000: the latest answer of another collection, median of three",
+            f"embedded {latest('embedded', 'update_many')} and {latest('embedded', 'transaction')} ms; elected grid "
+            f"{latest('elected grid', 'update_many')} and {latest('elected grid', 'transaction')} ms",
+            f"a bare change stream {latest('bare stream', 'update_many')} and {latest('bare stream', 'transaction')} ms; "
+            "aim: 250 ms",
+        ),
+        (
+            f"one ingest, {rate['writes']:,} writes at once, from MongoDB into Valkey",
+            f"inserts {of('inserts')}/s; updates without post-images {of('updates, looked up')}/s, with images "
+            f"{of('updates with images')}/s",
+            f"a bare change stream {of('inserts', 'bare stream')}, {of('updates, looked up', 'bare stream')} and "
+            f"{of('updates with images', 'bare stream')}/s",
+        ),
+    ]
+
+
 def matching() -> list[Row]:
     """Return the rows of one node's matching, by workload."""
     workloads = result("matching")["workloads"]
