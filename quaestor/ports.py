@@ -98,6 +98,14 @@ class MeasuredPipelines(Protocol):
 
 
 @runtime_checkable
+class ReadingAppends(Protocol):
+    """Event layer that returns a small value along with an append, where both lie on one server."""
+
+    def append_and_get(self, stream: str, payloads: Sequence[bytes], name: str) -> bytes | None:
+        """Append as `append` does; return what `get` returns for this name afterwards."""
+
+
+@runtime_checkable
 class LeasingLayer(EventLayer, Protocol):
     """Event layer whose small values a process can lease for a time, or replace only if no other process has replaced them.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from quaestor.errors import EventLayerError
+from quaestor.event_layer.redis import RedisEventLayer
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.ports import PipelineSize, StreamEntry
 
@@ -70,3 +71,18 @@ class FencedLayer:
     def _require(self, name: str) -> None:
         if not self._held():
             raise EventLayerError(f"{name} is not written: the lease of this process is over, another process may lead")
+
+
+class FencedServer(FencedLayer):
+    """The same for a layer on one server, whose appends return values along. See ports.ReadingAppends."""
+
+    _layer: RedisEventLayer
+
+    def append_and_get(self, stream: str, payloads: Sequence[bytes], name: str) -> bytes | None:
+        self._require(stream)
+        return self._layer.append_and_get(stream, payloads, name)
+
+
+def fenced(layer: RedisPipelines, held: Callable[[], bool]) -> FencedLayer:
+    """Return a layer that writes only while `held` returns True; see FencedLayer."""
+    return FencedServer(layer, held) if isinstance(layer, RedisEventLayer) else FencedLayer(layer, held)

@@ -20,7 +20,7 @@ cluster.py.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ import redis
 
 from quaestor.errors import EventLayerError, EventLayerResetError
 from quaestor.event_layer import streams
-from quaestor.event_layer.redis_pipelines import RedisPipelines
+from quaestor.event_layer.redis_pipelines import RedisPipelines, adds_of
 from quaestor.event_layer.redis_requests import (
     LONGEST_BLOCK_MS,
     OPTIONS,
@@ -67,6 +67,13 @@ class RedisEventLayer(RedisPipelines):
         self._idle: list[Connection] = []
         self._epoch: str | None = None
         self._seen: dict[str, Position] = {}
+
+    def append_and_get(self, stream: str, payloads: Sequence[bytes], name: str) -> bytes | None:
+        """See ports.ReadingAppends."""
+        if not payloads:
+            return self.get(name)
+        (value,) = self._add(stream, adds_of(stream, payloads), ("GET", name))
+        return None if value is None else bytes(value)
 
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
         epoch = self.epoch()

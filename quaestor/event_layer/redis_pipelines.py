@@ -103,14 +103,18 @@ class RedisPipelines(ABC):
 
     def append(self, stream: str, payloads: Sequence[bytes]) -> None:
         if payloads:
-            self._add(stream, [("XADD", stream, "*", FIELD, payload) for payload in payloads])
+            self._add(stream, adds_of(stream, payloads))
 
-    def _add(self, stream: str, adds: Sequence[Command]) -> None:
-        ids = self.request(stream, *adds) if len(adds) == 1 else self.request(stream, ("MULTI",), *adds, ("EXEC",))[-1]
+    def _add(self, stream: str, adds: Sequence[Command], *further: Command) -> list[Any]:
+        """Add all entries or none. Returns the replies to the further commands of the same request."""
+        single = len(adds) == 1
+        replies = self.request(stream, *(adds if single else (("MULTI",), *adds, ("EXEC",))), *further)
+        ids = replies[:1] if single else replies[len(adds) + 1]
         for entry_id in ids:
             if isinstance(entry_id, Exception):
                 raise EventLayerError(f"{stream} did not take an entry: {entry_id}") from entry_id
         self._note(stream, position(ids[-1]))
+        return replies[len(replies) - len(further) :]
 
     def offset_at(self, stream: str, at_ms: int) -> str:
         return _offsets.just_before(at_ms, self.epoch())
@@ -182,6 +186,11 @@ class RedisPipelines(ABC):
     def _beside_values(self, name: str) -> Sequence[bytes]:
         """Return the values that a put writes under these names."""
         return ()
+
+
+def adds_of(stream: str, payloads: Sequence[bytes]) -> list[Command]:
+    """Return the commands that append these payloads."""
+    return [("XADD", stream, "*", FIELD, payload) for payload in payloads]
 
 
 def _trim(stream: str, before_ms: int) -> Command:

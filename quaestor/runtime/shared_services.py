@@ -11,7 +11,7 @@ import anyio.to_thread
 from quaestor.capture.clients import WatchClient
 from quaestor.event_layer import streams
 from quaestor.event_layer.connecting import event_layer
-from quaestor.event_layer.fenced import FencedLayer
+from quaestor.event_layer.fenced import fenced
 from quaestor.event_layer.lease import Lease
 from quaestor.event_layer.redis_pipelines import RedisPipelines
 from quaestor.invalidation.grid.election import Election
@@ -39,7 +39,7 @@ def elected(parts: Parts, client: WatchClient, url: str) -> Callable[[], Awaitab
 
     def grid(held: Callable[[], bool]) -> EmbeddedGrid:
         return EmbeddedGrid(
-            client, layer=parts.storage.layer, each_layer=lambda: FencedLayer(layer(), held),
+            client, layer=parts.storage.layer, each_layer=lambda: fenced(layer(), held),
             settings=settings, telemetry=parts.process.telemetry, clock=parts.process.clock, supervisor=parts.process.supervisor,
         )  # fmt: skip
 

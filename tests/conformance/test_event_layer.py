@@ -14,7 +14,7 @@ from quaestor.event_layer import streams
 from quaestor.event_layer.connecting import event_layer
 from quaestor.event_layer.memory import MemoryEventLayer
 from quaestor.event_layer.offsets import appended_at_ms
-from quaestor.ports import EventLayer, LeasingLayer, MeasuredPipelines, StreamEntry
+from quaestor.ports import EventLayer, LeasingLayer, MeasuredPipelines, ReadingAppends, StreamEntry
 
 MakeLayer = Callable[[], EventLayer]
 
@@ -191,6 +191,18 @@ def test_values_are_kept_by_name(layer: EventLayer, prefix: str) -> None:
     layer.put(value, b"\x00one")
     layer.put(value, b"two")
     assert layer.get(value) == b"two"
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_an_append_returns_a_value_along(layer: EventLayer, name: str, prefix: str, number: int) -> None:
+    """The value is the present one, and what is appended is what `append` appends."""
+    if not isinstance(layer, ReadingAppends):
+        pytest.skip("the value may lie on another server")
+    beside, payloads = streams.awaited(prefix), [b"%d" % place for place in range(number)]
+    assert layer.append_and_get(name, payloads, beside) is None
+    layer.put(beside, b"now")
+    assert layer.append_and_get(name, payloads, beside) == b"now"
+    assert [entry.payload for entry in layer.read({name: "0"}, count=10, block_ms=0)] == 2 * payloads
 
 
 def test_concurrent_appends_keep_each_thread_s_order_and_lose_nothing(layer: EventLayer, name: str) -> None:

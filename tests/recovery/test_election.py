@@ -14,12 +14,13 @@ from quaestor.clock import system_clock
 from quaestor.errors import EventLayerError
 from quaestor.event_layer import streams
 from quaestor.event_layer.connecting import event_layer
-from quaestor.event_layer.fenced import FencedLayer
+from quaestor.event_layer.fenced import FencedLayer, fenced
 from quaestor.invalidation.grid.election import Election, MatchedBy, Matching, matching
 from quaestor.invalidation.grid.embedded import EmbeddedGrid
 from quaestor.invalidation.grid.resizing.state import enter, get_state
 from quaestor.model import GridShape
 from quaestor.observability.telemetry import Telemetry
+from quaestor.ports import ReadingAppends
 from quaestor.settings import Settings
 from tests.support import PATIENCE_S
 
@@ -38,11 +39,11 @@ class Process:
         layer = partial(event_layer, redis_url, deployment)
 
         def grid(held: Callable[[], bool]) -> EmbeddedGrid:
-            def fenced() -> FencedLayer:
-                self.layers.append(FencedLayer(layer(), held))
+            def each_layer() -> FencedLayer:
+                self.layers.append(fenced(layer(), held))
                 return self.layers[-1]
 
-            return EmbeddedGrid(mongo_url, each_layer=fenced, settings=settings, telemetry=self.telemetry)
+            return EmbeddedGrid(mongo_url, each_layer=each_layer, settings=settings, telemetry=self.telemetry)
 
         self.election = Election(
             layer(),
@@ -102,13 +103,16 @@ def test_one_leads_and_the_other_takes_over_when_it_stands_still(
     until(taken_over)
     assert old.election.leads, "it does not know yet"
     before = layer.get(streams.resume_position(prefix))
-    for fenced in old.layers:
+    for refusing in old.layers:
         with pytest.raises(EventLayerError, match="lease"):
-            fenced.append(streams.writes(prefix, 0), [b"late"])
+            refusing.append(streams.writes(prefix, 0), [b"late"])
+        if isinstance(refusing, ReadingAppends):  # one server
+            with pytest.raises(EventLayerError, match="lease"):
+                refusing.append_and_get(streams.writes(prefix, 0), [b"late"], streams.awaited(prefix))
         with pytest.raises(EventLayerError, match="lease"):
-            fenced.put(streams.resume_position(prefix), b"late")
+            refusing.put(streams.resume_position(prefix), b"late")
         with pytest.raises(EventLayerError, match="lease"):
-            fenced.trim(streams.writes(prefix, 0), before_ms=0)
+            refusing.trim(streams.writes(prefix, 0), before_ms=0)
     assert before is not None
     assert layer.get(streams.resume_position(prefix)) != b"late"
     old.election.step()

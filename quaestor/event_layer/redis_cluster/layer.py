@@ -53,13 +53,14 @@ class ClusterEventLayer(RedisPipelines):
 
     # Pipelines
 
-    def _add(self, stream: str, adds: Sequence[Command]) -> None:
+    def _add(self, stream: str, adds: Sequence[Command], *further: Command) -> list[Any]:
         """Append entries; the first one carries the positions read since they were last sent."""
         reads = self._epoch.reads
         if reads and self._reads_sent.get(stream) != reads and (positions := self._epoch.read_elsewhere(stream)):
             adds = [(*adds[0], _SEEN, seen_positions.encode(self.epoch(), positions)), *adds[1:]]
-        super()._add(stream, adds)
+        replies = super()._add(stream, adds, *further)
         self._reads_sent[stream] = reads
+        return replies
 
     def read(self, offsets: Mapping[str, str], *, count: int, block_ms: int) -> list[StreamEntry]:
         epoch = self.epoch()

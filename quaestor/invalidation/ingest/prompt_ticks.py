@@ -1,9 +1,10 @@
 """Prompt ticks: reports without delay of how far the write pipelines are complete, while app processes wait for own writes.
 
 An ordinary tick comes once a heartbeat. A process whose requests write puts a value beside the pipelines, with the time
-until which it wants prompt ticks. Ingest then follows each delivery with a short read of the change stream. If that read is
-empty, all events up to the newest one are in the pipelines. Otherwise only the events before the newest one are. The writes
-of a transaction share their version, and several reads may deliver them.
+until which it wants prompt ticks. Ingest reads it along with its appends, where one server holds both. It then follows each
+delivery with a short read of the change stream. If that read is empty, all events up to the newest one are in the pipelines.
+Otherwise only the events before the newest one are. The writes of a transaction share their version, and several reads may
+deliver them.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class PromptTicks:
     def __init__(self, layer: EventLayer, name: str, clock: Clock) -> None:
         self.owed = False
         self.proved_ms = 0
+        self.name = name
         self._layer = layer
-        self._name = name
         self._clock = clock
         self._wanted_until_ms = 0
         self._look_due_s = 0.0
@@ -60,11 +61,15 @@ class PromptTicks:
         self.owed = delivered
         return newest - 1 if delivered else newest
 
+    def note(self, value: bytes | None) -> None:
+        """Note the value, just read; it is not asked for again for a while."""
+        self._look_due_s = time.monotonic() + _LOOK_EVERY_S
+        self._wanted_until_ms = _until_ms(value)
+
     def _wanted(self) -> bool:
-        now_s, now_ms = time.monotonic(), self._clock()
-        if self._wanted_until_ms <= now_ms and now_s >= self._look_due_s:
-            self._look_due_s = now_s + _LOOK_EVERY_S
-            self._wanted_until_ms = _until_ms(self._layer.get(self._name))
+        now_ms = self._clock()
+        if self._wanted_until_ms <= now_ms and time.monotonic() >= self._look_due_s:
+            self.note(self._layer.get(self.name))
         return self._wanted_until_ms > now_ms
 
 

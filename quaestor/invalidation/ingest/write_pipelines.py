@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pymongo
 from bson.errors import BSONError
@@ -24,17 +24,30 @@ from quaestor.invalidation.ingest.record_lookup import RecordLookup, completed, 
 from quaestor.invalidation.ingest.record_source import RecordSource
 from quaestor.model import AfterImage, WriteKind
 from quaestor.observability.event_log import EventLog
-from quaestor.ports import EventLayer
+from quaestor.ports import EventLayer, ReadingAppends
 
 _WITHOUT_RECORD: Final = frozenset({WriteKind.COLLECTION, WriteKind.GAP, WriteKind.TICK})
 
 _Placed = tuple[int, bytes]
 
 
+class ReadAlong(Protocol):
+    """Receiver of a small value of the event layer.
+
+    name: of the value.
+    """
+
+    name: str
+
+    def note(self, value: bytes | None) -> None:
+        """Take the value in, just read."""
+
+
 class WritePipelines:
     """Write pipelines of one grid, for their only writer. Not thread-safe.
 
     client: client that looks up records missing in events.
+    along: receives a value that is read along with the last append of a delivery, if the layer can do that.
     """
 
     def __init__(
@@ -44,9 +57,13 @@ class WritePipelines:
         streams: Sequence[str],
         telemetry: EventLog,
         bounds: PipelineBounds,
+        *,
+        along: ReadAlong | None = None,
     ) -> None:
         self._client = client
         self._layer = layer
+        self._reading = layer if isinstance(layer, ReadingAppends) else None
+        self._along = along
         self._streams = streams
         self._telemetry = telemetry
         self._bounds = bounds
@@ -71,7 +88,7 @@ class WritePipelines:
             if isinstance(placed, LackingRecord):
                 lookup.want(placed.namespace, placed.key, placed.version)
         lookup.read(self._client)
-        self._append(_completed(write, lookup) for write in made)
+        self._append((_completed(write, lookup) for write in made), along=self._along)
 
     def append(self, *images: AfterImage) -> None:
         """Append these images. Raises EventLayerError."""
@@ -88,7 +105,7 @@ class WritePipelines:
         """Delete entries older than `before_ms`, ms since the epoch. One round trip to each server. Raises EventLayerError."""
         measured(self._layer, dict.fromkeys(self._streams, before_ms))
 
-    def _append(self, made: Iterable[_Placed | AfterImage]) -> None:
+    def _append(self, made: Iterable[_Placed | AfterImage], *, along: ReadAlong | None = None) -> None:
         batches: list[list[bytes]] = [[] for _ in self._streams]
         for part in made:
             if not isinstance(part, AfterImage):
@@ -100,8 +117,14 @@ class WritePipelines:
                     batch.append(payload)
             else:
                 batches[write_partition(image.key, len(batches))].append(payload)
-        for stream, batch in zip(self._streams, batches, strict=True):
-            self._layer.append(stream, batch)
+        filled = [(stream, batch) for stream, batch in zip(self._streams, batches, strict=True) if batch]
+        for stream, payloads in filled[:-1]:
+            self._layer.append(stream, payloads)
+        for stream, payloads in filled[-1:]:
+            if along is None or self._reading is None:
+                self._layer.append(stream, payloads)
+            else:
+                along.note(self._reading.append_and_get(stream, payloads, along.name))
 
     def _images(self, event: RawBSONDocument, records: RecordSource) -> list[AfterImage]:
         try:
