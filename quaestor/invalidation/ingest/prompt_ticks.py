@@ -1,8 +1,8 @@
 """Prompt ticks: reports without delay of how far the write pipelines are complete, while app processes wait for own writes.
 
 An ordinary tick comes once a heartbeat. A process whose requests write puts a value beside the pipelines, with the time
-until which it wants prompt ticks. Ingest reads it along with its appends, where one server holds both. It then follows each
-delivery with a short read of the change stream. If that read is empty, all events up to the newest one are in the pipelines.
+until which it wants prompt ticks. Ingest reads it along with its appends, where one server holds both. Then a short read of
+the change stream follows each delivery. If that read is empty, all events up to the newest one are in the pipelines.
 Otherwise only the events before the newest one are. The writes of a transaction share their version, and several reads may
 deliver them.
 """
