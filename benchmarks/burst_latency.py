@@ -134,6 +134,7 @@ async def _site(url: str, redis_url: str | None) -> AsyncIterator[httpx.AsyncCli
         return await reader[DATABASE][collection].find_one({"_id": 0})
 
     async with (
+        reader,
         started(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://site", timeout=60) as http,
     ):
@@ -141,7 +142,6 @@ async def _site(url: str, redis_url: str | None) -> AsyncIterator[httpx.AsyncCli
             while "; hit" not in (await http.get(path)).headers.get("cache-status", ""):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         yield http
-    await reader.close()
     gc.collect()  # of what an ended application leaves; it would fall among the writes of the next one
 
 

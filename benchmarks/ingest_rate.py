@@ -42,7 +42,6 @@ Client = pymongo.MongoClient[dict[str, Any]]
 
 
 def _inserts(items: Any, writes: int) -> None:
-    items.delete_many({})
     items.insert_many([{"_id": key, "n": 0, "text": "x" * 100} for key in range(writes)])
 
 

@@ -44,8 +44,11 @@ class RoundRobinQueue:
         self._tenant.clear()
 
     def __iter__(self) -> Iterator[str]:
-        """All queries, one of each tenant in turn. Queries may be removed meanwhile, but not added. O(queries taken)."""
-        queues = [_Unaffected(queue) for queue in self._by_tenant.values()]
+        """All queries, one of each tenant in turn. Queries may be removed meanwhile, but not added.
+
+        O(queries taken), and O(queries of a tenant) beyond the first 64 of each.
+        """
+        queues = [_unaffected(queue) for queue in self._by_tenant.values()]
         while queues:
             further = []
             for queue in queues:
@@ -57,23 +60,9 @@ class RoundRobinQueue:
             queues = further
 
 
-class _Unaffected:
-    """Iterator over a queue from which any may be removed meanwhile. Reads some at a time."""
-
-    def __init__(self, queue: OrderedDict[str, None]) -> None:
-        self._queue = queue
-        self._passed: set[str] = set()
-        self._next = iter(list(islice(queue, _AT_ONCE)))
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        for query_id in self._next:
-            self._passed.add(query_id)
-            return query_id
-        rest = [query_id for query_id in self._queue if query_id not in self._passed]
-        if not rest:
-            raise StopIteration
-        self._next = iter(rest)
-        return next(self)
+def _unaffected(queue: OrderedDict[str, None]) -> Iterator[str]:
+    """Iterate over a queue from which any may be removed meanwhile."""
+    first = list(islice(queue, _AT_ONCE))
+    yield from first
+    passed = set(first)
+    yield from [query_id for query_id in queue if query_id not in passed]

@@ -44,7 +44,7 @@ class StallWatch:
         if not 0 <= passed_ms < round_ms and self._looked_at == len(self._round):
             self._report()
             self._round, self._looked_at, self._begun_ms, passed_ms = list(results), 0, now_ms, 0
-        return self._due(passed_ms / round_ms)
+        return self._due(passed_ms / round_ms if passed_ms >= 0 else 1.0)
 
     def look(self, subscriptions: Iterable[LocalSubscription], now_ms: int) -> None:
         """Look whether some results have got further, and tell their subscribers. The caller holds their lock."""
@@ -59,7 +59,7 @@ class StallWatch:
 
     def _due(self, share: float) -> Iterator[Sequence[LocalSubscription]]:
         """Iterate over the rest of this share of the round."""
-        end = min(len(self._round), int(share * len(self._round)) + 1) if share >= 0 else len(self._round)
+        end = min(len(self._round), int(share * len(self._round)) + 1)
         while self._looked_at < end:
             part = self._round[self._looked_at : min(end, self._looked_at + _PART)]
             self._looked_at += len(part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from quaestor.event_layer import streams
@@ -34,8 +33,7 @@ def test_ingest_asks_along_with_the_append_whether_somebody_waits(
         layer.requests.clear()
         for key in range(WRITES):
             database.items.insert_one({"_id": key})
-            time.sleep(0.02)  # each write has a read of the change stream of its own
-        pipelines.until(count(f"{prefix}.items", WRITES))
+            pipelines.until(count(f"{prefix}.items", key + 1))
         requests = list(layer.requests)
     layer.close()
     along = [commands for commands in requests if beside in commands and len(commands) > 1]

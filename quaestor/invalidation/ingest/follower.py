@@ -102,7 +102,7 @@ class ChangeStreamFollower:
         deployment, clock, telemetry = context.deployment, context.clock, context.telemetry
         names = [streams.writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
         self._prompt = PromptTicks(layer, streams.awaited(deployment), clock)
-        self._pipelines = WritePipelines(client, layer, names, telemetry, context.bounds, along=self._prompt)
+        self._pipelines = WritePipelines(client, layer, names, telemetry, context.bounds, prompt=self._prompt)
         early = [streams.early_writes(deployment, part, shape.generation) for part in range(shape.write_partitions)]
         early_pipelines = WritePipelines(client, layer, early, telemetry, context.bounds)
         self._overtaking = Overtaking(client, early_pipelines, telemetry, reached=self._reach, clock=clock)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pymongo
 from bson.errors import BSONError
@@ -19,6 +19,7 @@ from quaestor.event_layer.bounds import PipelineBounds, measured
 from quaestor.event_layer.codec import encode_image
 from quaestor.event_layer.partitioning import record_key, write_partition
 from quaestor.invalidation.ingest.change_events import after_images, unreadable
+from quaestor.invalidation.ingest.prompt_ticks import PromptTicks
 from quaestor.invalidation.ingest.raw_change_events import LackingRecord, payload_of
 from quaestor.invalidation.ingest.record_lookup import RecordLookup, completed, needs_record
 from quaestor.invalidation.ingest.record_source import RecordSource
@@ -31,23 +32,11 @@ _WITHOUT_RECORD: Final = frozenset({WriteKind.COLLECTION, WriteKind.GAP, WriteKi
 _Placed = tuple[int, bytes]
 
 
-class ReadAlong(Protocol):
-    """Receiver of a small value of the event layer.
-
-    name: of the value.
-    """
-
-    name: str
-
-    def note(self, value: bytes | None) -> None:
-        """Take the value in, just read."""
-
-
 class WritePipelines:
     """Write pipelines of one grid, for their only writer. Not thread-safe.
 
     client: client that looks up records missing in events.
-    along: receives a value that is read along with the last append of a delivery, if the layer can do that.
+    prompt: its value is read along with each append, if the layer can do that.
     """
 
     def __init__(
@@ -58,12 +47,11 @@ class WritePipelines:
         telemetry: EventLog,
         bounds: PipelineBounds,
         *,
-        along: ReadAlong | None = None,
+        prompt: PromptTicks | None = None,
     ) -> None:
         self._client = client
         self._layer = layer
-        self._reading = layer if isinstance(layer, ReadingAppends) else None
-        self._along = along
+        self._reading = (layer, prompt) if prompt is not None and isinstance(layer, ReadingAppends) else None
         self._streams = streams
         self._telemetry = telemetry
         self._bounds = bounds
@@ -88,7 +76,7 @@ class WritePipelines:
             if isinstance(placed, LackingRecord):
                 lookup.want(placed.namespace, placed.key, placed.version)
         lookup.read(self._client)
-        self._append((_completed(write, lookup) for write in made), along=self._along)
+        self._append(_completed(write, lookup) for write in made)
 
     def append(self, *images: AfterImage) -> None:
         """Append these images. Raises EventLayerError."""
@@ -105,7 +93,7 @@ class WritePipelines:
         """Delete entries older than `before_ms`, ms since the epoch. One round trip to each server. Raises EventLayerError."""
         measured(self._layer, dict.fromkeys(self._streams, before_ms))
 
-    def _append(self, made: Iterable[_Placed | AfterImage], *, along: ReadAlong | None = None) -> None:
+    def _append(self, made: Iterable[_Placed | AfterImage]) -> None:
         batches: list[list[bytes]] = [[] for _ in self._streams]
         for part in made:
             if not isinstance(part, AfterImage):
@@ -117,14 +105,16 @@ class WritePipelines:
                     batch.append(payload)
             else:
                 batches[write_partition(image.key, len(batches))].append(payload)
-        filled = [(stream, batch) for stream, batch in zip(self._streams, batches, strict=True) if batch]
-        for stream, payloads in filled[:-1]:
+        for stream, batch in zip(self._streams, batches, strict=True):
+            if batch:
+                self._put(stream, batch)
+
+    def _put(self, stream: str, payloads: Sequence[bytes]) -> None:
+        if self._reading is None:
             self._layer.append(stream, payloads)
-        for stream, payloads in filled[-1:]:
-            if along is None or self._reading is None:
-                self._layer.append(stream, payloads)
-            else:
-                along.note(self._reading.append_and_get(stream, payloads, along.name))
+        else:
+            layer, prompt = self._reading
+            prompt.note(layer.append_and_get(stream, payloads, prompt.name))
 
     def _images(self, event: RawBSONDocument, records: RecordSource) -> list[AfterImage]:
         try:
