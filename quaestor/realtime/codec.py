@@ -195,7 +195,7 @@ def encode_result(message: ResultMessage) -> bytes:
             fields = _typed(
                 "R", qid=message.query_id, ids=_listed(message.subscription_ids), ep=message.epoch,
                 seq=message.sequence, ver=message.version, ord=message.ordered, rows=[list(row) for row in message.rows],
-                l=_listed(message.lacking),
+                l=_listed(message.lacking), rv=message.read_version,
             )  # fmt: skip
         case ResultChange():
             fields = _typed(
@@ -248,6 +248,7 @@ def _result(fields: Fields) -> ResultMessage:
                 ordered=fields["ord"],
                 rows=tuple((key, document) for key, document in fields["rows"]),
                 lacking=_ids(fields.get("l")),
+                read_version=int(fields.get("rv", 0)),
             )
         case "D":
             return ResultChange(

@@ -102,6 +102,11 @@ class SharedResult:
         """Delivery mode of the result's changes."""
         return delivery_of(self.lacking) if self.recomputation is None else DeliveryMode.RECOMPUTED
 
+    def take_full(self, full: FullResult) -> None:
+        """Take in that the rows were replaced by a full result."""
+        self.needs_full_result = False
+        self._version = max(self._version, full.read_version)
+
     def take_reread(self, change: ResultChange) -> None:
         """Take in that the result was read anew. A recomputed result then contains exactly the writes up to a version."""
         if self.recomputation is not None:

@@ -149,6 +149,7 @@ class FullResult:
     sequence: of the newest change that is contained.
     rows: key and document, in order if `ordered`.
     lacking: collections of the query without post-images; None: its stage does not say (it is of an earlier version).
+    read_version: of the newest reading. The rows contain every write up to it; 0: its stage does not say.
     """
 
     query_id: str
@@ -159,6 +160,7 @@ class FullResult:
     ordered: bool
     rows: tuple[tuple[Any, Any], ...]
     lacking: tuple[str, ...] | None = None
+    read_version: Version = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,7 @@ class ResultsLoop:
             return  # it is asked for again
         events = local.shared.replica.replace(message)
         if events is not None:
-            local.shared.needs_full_result = False
+            local.shared.take_full(message)
             self._process.telemetry.subscriptions.wholes.inc()
             self._push(local, events, reread=True)
             local.take_lacking(message.lacking)

@@ -102,10 +102,9 @@ class StageQueries:
                 self._meter.refused += 1
                 self._outbox.refuse(event, str(error))
                 return
-        query.subscriptions[event.id] = Lease(event.tenant, event.expires_at_ms, event.poll_interval_ms)
+        query.subscriptions[event.id] = Lease(event.tenant, event.expires_at_ms, event.poll_interval_ms, event.exact)
         self._expiring.advance(event.query_id, event.expires_at_ms)
         query.reschedule(now_ms)
-        query.exact |= event.exact
         if not known:
             self._queries[event.query_id] = query
             self._enqueue(query)

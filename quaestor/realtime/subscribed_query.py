@@ -32,11 +32,13 @@ class Lease(NamedTuple):
     """Lease of one subscription.
 
     poll_interval_ms: the result is read again at most once in this time; 0: the stage's rule.
+    exact: a subscriber wants an event for every write.
     """
 
     tenant: str
     expires_at_ms: int
     poll_interval_ms: int = 0
+    exact: bool = False
 
 
 @dataclass(slots=True)
@@ -98,7 +100,6 @@ class SubscribedQuery:
         self.token = ""
         self.lacking: tuple[str, ...] = ()
         self.retell = False
-        self.exact = False
         self.looked_again: set[str] = set()
         self._settings = settings
         self._maintained: FollowedResult | None = None
@@ -110,6 +111,11 @@ class SubscribedQuery:
     def has_result(self) -> bool:
         """Whether there is a result to send."""
         return self._maintained is not None
+
+    @property
+    def exact(self) -> bool:
+        """Whether a subscriber wants an event for every write. O(app processes that follow the query)."""
+        return any(lease.exact for lease in self.subscriptions.values())
 
     @property
     def is_to_be_read(self) -> bool:
@@ -300,6 +306,7 @@ class SubscribedQuery:
             ordered=self._maintained.maintenance.ordered,
             rows=rows,
             lacking=self.lacking,
+            read_version=self.read.version,
         )
 
     def forget(self, before: Version) -> None:

@@ -214,3 +214,32 @@ async def test_a_collection_that_everybody_reads_alike_is_public_for_principals_
             answers = [await web.get("/items", headers={"x-user": name}) for name in ("tim", "ann")]
             assert answers[0].json()["next"] == answers[1].json()["next"]
             assert {answer.headers["cache-control"] for answer in answers} == {"public, max-age=1"}
+
+
+async def test_a_long_poll_of_a_service_that_stops_is_answered(site: Site, web: httpx.AsyncClient, items: Any) -> None:
+    """503: the client asks again, and the next process answers. No client waits for an answer that never comes."""
+    snapshot = await begun(web)
+    poll = asyncio.create_task(web.get("/items" + snapshot["next"]))
+    await eventually(lambda: site.quaestor.telemetry.live.polls._value.get() == 1)
+    site.loops[0].call_soon_threadsafe(site.live._endpoint.http.end_all)
+    answer = await poll
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+    assert answer.headers["cache-control"].endswith("no-store")
+
+
+async def test_requests_share_their_groups_while_rights_are_looked_up(mongo_url: str, prefix: str) -> None:
+    """No socket is open. The first request waits for the application's answer about its client."""
+
+    async def present(request: Any) -> Principal:
+        await asyncio.sleep(0.05)
+        return Principal(user="ann")
+
+    with live_site(mongo_url, prefix, principal=present) as site:
+        site.database.items.insert_one({"_id": 1})
+        async with httpx.AsyncClient(base_url=f"{site.http}/live", timeout=60, trust_env=False) as web:
+            await begun(web)
+            context = site.live._endpoint._context
+            await begun(web)
+            assert site.live._endpoint._context is context is not None
+            assert len(context.groups) == 1

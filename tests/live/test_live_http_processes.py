@@ -114,3 +114,23 @@ async def test_a_socket_resumes_at_a_server_that_did_not_follow(sites: list[Site
             for _ in range(resumed["missed"]):
                 rows.apply(await second.hear())
     assert rows.records() == [{"_id": 0, "n": 10}, {"_id": 3, "n": 3}, {"_id": 2, "n": 2}]
+
+
+async def test_a_first_result_contains_every_acknowledged_write_also_of_a_query_that_another_server_follows(
+    sites: list[Site],
+) -> None:
+    """Docs: "Start". The second server takes over a maintained result, whose grid may be a moment behind."""
+    items = sites[0].database.items
+    items.insert_one({"_id": "first"})
+    async with client_of(sites[0]) as here, client_of(sites[1]) as there:
+        for number in range(40):
+            query = {"round": number}
+            await here.subscribe(f"r{number}", query=query)
+            items.insert_many([{"round": number} for _ in range(20)])
+            result = await there.subscribe(f"r{number}", query=query)
+            assert len(result["data"]) == 20, f"round {number}"
+            for client in (here, there):
+                await client.say(type="unsubscribe", id=f"r{number}")
+                await client.say(type="ping", id=f"p{number}")
+                while (await client.hear())["type"] != "pong":
+                    pass

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from quaestor.clock import system_clock
 from quaestor.live.websocket.principals import Grant
 from quaestor.rest.access import Principal
 from tests.live.socket_site import Json, Site, live_site
@@ -113,7 +114,7 @@ async def test_a_stream_ends_with_its_credentials(mongo_url: str) -> None:
         site.database.items.insert_one({"_id": 1})
         async with stream_of(site) as events:
             assert (await events.next())[0] == "result"
-        expires_at_ms[0] = 1
+        expires_at_ms[0] = system_clock() + 2_000
         async with stream_of(site) as events:
             assert (await events.next())[0] == "result"
             name, _, error = await events.next()

@@ -15,6 +15,7 @@ from fastapi import HTTPException
 from starlette.requests import Request
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from quaestor.clock import system_clock
 from quaestor.live.websocket.limits import SocketLimits
 from quaestor.live.websocket.principals import Grant
 from quaestor.rest.access import ALL, Access, CollectionAccess, Principal, Rule
@@ -142,14 +143,14 @@ async def test_records_have_the_form_of_the_subprotocol(site: Site, items: Any) 
         assert record["createdAt"] == "2020-09-14T12:17:35Z"
 
 
-async def test_offset_and_limit_have_a_bound(site: Site, items: Any) -> None:
+async def test_offset_and_limit_have_a_bound(site: Site) -> None:
     """A9: offset + limit <= 500; a larger limit is capped, an offset beyond the bound is an error."""
-    items.insert_many([{"_id": number} for number in range(600)])
+    site.database.many.insert_many([{"_id": number} for number in range(600)])
     async with client_of(site) as client:
-        assert len((await client.subscribe("none", sort={"_id": 1}))["data"]) == 500
-        assert len((await client.subscribe("large", offset=5, limit=500))["data"]) == 495
-        assert len((await client.subscribe("inside", offset=499, limit=500))["data"]) == 1
-        refused = await client.subscribe("beyond", offset=500)
+        assert len((await client.subscribe("none", "many", sort={"_id": 1}))["data"]) == 500
+        assert len((await client.subscribe("large", "many", offset=5, limit=500))["data"]) == 495
+        assert len((await client.subscribe("inside", "many", offset=499, limit=500))["data"]) == 1
+        refused = await client.subscribe("beyond", "many", offset=500)
         assert refused["error"]["status"] == 400
         assert "499" in refused["error"]["message"]
 
@@ -389,14 +390,17 @@ async def test_new_credentials_resend_nothing_and_lost_rights_end_a_subscription
 
 
 async def test_credentials_that_expire_end_the_subscriptions(mongo_url: str, prefix: str) -> None:
-    """401 at the end of the credentials, unless the client renews them before."""
+    """401 at the end of the credentials. Credentials that have ended already begin no subscription."""
+    ends_ms = [0]
 
     def short(request: Request) -> Grant:
-        return Grant(principal=Principal(user="ann"), expires_at_ms=1)
+        return Grant(principal=Principal(user="ann"), expires_at_ms=ends_ms[0])
 
     with live_site(mongo_url, prefix, principal=short) as site:
         async with client_of(site) as client:
-            await client.subscribe()
+            assert (await client.subscribe())["error"]["status"] == 401
+            ends_ms[0] = system_clock() + 2_000
+            assert (await client.subscribe())["type"] == "result"
             assert (await client.hear())["error"]["status"] == 401
 
 
@@ -456,6 +460,26 @@ async def test_collapsed_updates_arrive_as_the_newest_state(site: Site, items: A
                 if message["matchType"] != "remove":
                     rows.insert(message["index"], message["data"]["_id"])
         assert heard < 15
+
+
+async def test_a_collapsed_subscription_misses_nothing_after_a_break(site: Site, items: Any) -> None:
+    """One interval brings three events; the socket breaks behind the first of them."""
+    items.insert_many([{"_id": number, "n": 0} for number in range(3)])
+    async with client_of(site) as client:
+        await client.subscribe(collapse=300)
+        items.update_one({"_id": 0}, {"$set": {"n": 1}})
+        await client.hear()  # the interval begins
+        for number in range(3):
+            items.update_one({"_id": number}, {"$set": {"n": 2}})
+        first = await client.hear()
+        rest = [await client.hear() for _ in range(2)]
+    async with client_of(site) as client:
+        assert (await client.subscribe(offset_token=first["offset_token"]))["type"] == "refreshed"
+        assert [record["n"] for record in (await client.hear())["data"]] == [2, 2, 2]
+    async with client_of(site) as client:
+        assert (await client.subscribe(offset_token=rest[-1]["offset_token"])) == {
+            "type": "resumed", "id": "a", "missed": 0, "offset_token": rest[-1]["offset_token"],
+        }  # fmt: skip
 
 
 async def test_subscriptions_of_a_socket_advance_together(site: Site, accounts: Any) -> None:

@@ -50,9 +50,11 @@ class Collapsing:
         before, rows, newest = self._shown, list(self._group.rows), self._newest
         self.begin_anew()
         known = {row.key: row.document for row in before}
+        events = []
         for event in differences(before, rows, ordered=self._group.rows.ordered):
-            key = order_key(event.key)
-            cause = newest.get(key)
+            cause = newest.get(order_key(event.key))
             if cause is not None:
                 event = replace(event, operation=cause.operation, version=cause.version)
-            self._send(self._group.matched(event, before=known.get(key)))
+            events.append(event)
+        for match in self._group.matched(events, before=known):
+            self._send(match)

@@ -16,6 +16,7 @@ from starlette.websockets import WebSocketDisconnect
 from quaestor.clock import Clock
 from quaestor.errors import QuaestorError
 from quaestor.gc_freezing import SUBSCRIPTIONS
+from quaestor.live.websocket.client_rights import ClientRights
 from quaestor.live.websocket.cuts import Cuts, refusal
 from quaestor.live.websocket.events import EventShape, date_text, message_text
 from quaestor.live.websocket.forms import RecordForm
@@ -23,14 +24,14 @@ from quaestor.live.websocket.group import QueryGroup
 from quaestor.live.websocket.groups import QueryGroups
 from quaestor.live.websocket.limits import SocketLimits
 from quaestor.live.websocket.outbox import Outbox
-from quaestor.live.websocket.principals import Grant, WhoSubscribes, granted
+from quaestor.live.websocket.principals import WhoSubscribes, expired
 from quaestor.live.websocket.problems import ProtocolError
-from quaestor.live.websocket.queries import wanted_result
+from quaestor.live.websocket.queries import WantedResult, wanted_result
 from quaestor.live.websocket.requests import Cut, Ping, Request, Subscribe, Token, Unsubscribe, parse_request
 from quaestor.live.websocket.subscription import SocketSubscription, error_text
 from quaestor.model import Version
 from quaestor.observability.live_metrics import LiveMetrics
-from quaestor.rest.access import Access
+from quaestor.rest.access import Access, Principal
 from quaestor.rest.rights import Rights
 from quaestor.token_bucket import TokenBucket
 
@@ -40,6 +41,7 @@ TOO_BIG: Final = 1009
 TRY_LATER: Final = 1013
 SLOW_READER_S: Final = 1.0
 """Time for one message, above which a client counts as a slow reader."""
+_LOOK_EVERY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +87,10 @@ class SocketConnection:
         "_closed",
         "_context",
         "_form",
-        "_grant",
         "_pings",
-        "_scope",
+        "_rights",
         "_subscriptions",
         "_tasks",
-        "_token",
         "_within_s",
         "cuts",
         "heard_at_s",
@@ -101,12 +101,10 @@ class SocketConnection:
         self.outbox = Outbox()
         self.cuts: Cuts | None = None
         self.heard_at_s = 0.0
-        self._scope = scope
         self._context = context
         self._form = form
         self._subscriptions: dict[str, SocketSubscription] = {}
-        self._grant: Grant | None = None
-        self._token: str | None = None
+        self._rights = ClientRights(context.who, scope, context.clock)
         self._pings = False
         self._within_s = 0.0
         self._closed: SocketClosedError | None = None
@@ -156,16 +154,13 @@ class SocketConnection:
             self.close(TRY_LATER, "the client reads too slowly", end="slow")
         if self._pings and now_s - self.heard_at_s > self._within_s + limits.silence_s:
             self.close(POLICY, "no sign of life", end="silent")
-        grant = self._grant
-        if grant is not None and grant.expires_at_ms is not None and self._context.clock() >= grant.expires_at_ms:
-            self._grant = None
-            self._end_all(ProtocolError(401, "the credentials have expired; send `token` before they do"))
+        if self._rights.expire():
+            self._end_all(expired())
 
     async def recheck(self) -> None:
         """Look anew at the rights of the client. Subscriptions go on with the rights that the client has now."""
-        if self._grant is not None:
-            with suppress(ProtocolError):
-                await self._renew(self._token)
+        with suppress(ProtocolError):
+            await self._take_rights(self._rights.look_again())
 
     def ended(self, subscription: SocketSubscription, reason: str) -> None:
         """Forget a subscription that has ended.
@@ -203,11 +198,13 @@ class SocketConnection:
             if message["type"] == "websocket.disconnect":
                 return
             text = message.get("text") or message.get("bytes") or ""
-            if len(text) > limits.message_bytes:
+            if _bytes_of(text) > limits.message_bytes:
                 self.close(TOO_BIG, f"a message may have {limits.message_bytes} bytes")
                 return
             self.heard_at_s = loop.time()
             await self._handle(text)
+            while self.outbox.is_full(limits.waiting * (1 + len(self._subscriptions))):  # noqa: ASYNC110
+                await anyio.sleep(_LOOK_EVERY_S)  # a client that does not take the answers is not heard
             delay_ms = bucket.delay_ms(loop.time() * 1_000)
             if delay_ms:
                 await anyio.sleep(delay_ms / 1_000)
@@ -232,10 +229,10 @@ class SocketConnection:
             case Unsubscribe():
                 subscription = self._subscriptions.get(request.id)
                 if subscription is not None:
-                    subscription.leave()
+                    subscription.drop()
                     self.ended(subscription, "unsubscribed")
             case Token():
-                await self._renew(request.token)
+                await self._take_rights(self._rights.renew(request.token))
             case Ping():
                 self._pings, self._within_s = True, request.within / 1_000
                 self.outbox.put(self._pong(request.id))
@@ -248,18 +245,14 @@ class SocketConnection:
             raise ProtocolError(409, f"id: {request.id} names a subscription already; end it first")
         if len(self._subscriptions) >= limits.subscriptions:
             raise ProtocolError(429, f"Too many active subscriptions (only {limits.subscriptions} allowed)!")
-        if request.token is not None and request.token != self._token:
-            await self._renew(request.token)
-        group = await self._group(request)
-        if request.offset_token is not None and not request.beforeImages:
-            await group.look_back(request.offset_token)
-            if group.failed is not None:
-                raise group.failed
+        if request.token is not None and request.token != self._rights.token:
+            await self._take_rights(self._rights.renew(request.token))
+        group = await self._permitted_group(request)
         subscription = SocketSubscription(
             self,
             request,
             shape=EventShape.of(request, self._form),
-            waiting=limits.waiting,
+            limits=limits,
             clock=self._context.clock,
         )
         self._subscriptions[request.id] = subscription
@@ -268,45 +261,73 @@ class SocketConnection:
         outcome = subscription.begin(group)
         self._context.metrics.begun.labels(outcome).inc()
 
-    async def _group(self, request: Subscribe) -> QueryGroup:
+    async def _permitted_group(self, request: Subscribe) -> QueryGroup:
+        """The group of a query with the present rights of the client. Rights that change meanwhile are looked at again."""
+        while True:
+            principal = await self._rights.present()
+            group = await self._group(self._wanted(request, principal))
+            if request.offset_token is not None and not request.beforeImages:
+                await group.look_back(request.offset_token)
+                if group.failed is not None:
+                    raise group.failed
+            if self._rights.still(principal):
+                return group
+
+    def _wanted(self, request: Subscribe, principal: Principal) -> WantedResult:
         context = self._context
-        if self._grant is None:
-            self._grant = await granted(context.who, self._scope, self._token)
-        rights = Rights(context.access, self._grant.principal)
-        wanted = wanted_result(request, database=context.database, rights=rights, limits=context.limits)
-        group = await context.groups.of(wanted)
+        rights = Rights(context.access, principal)
+        return wanted_result(request, database=context.database, rights=rights, limits=context.limits)
+
+    async def _group(self, wanted: WantedResult) -> QueryGroup:
+        group = await self._context.groups.of(wanted)
         if self.cuts is not None and (problem := refusal(group.delivery, group.bucket)) is not None:
             raise problem
         return group
 
-    async def _renew(self, token: str | None) -> None:
-        """Take new credentials. Subscriptions with other rights go on with a new result; without rights they end.
+    async def _take_rights(self, judgement: Awaitable[Principal | None]) -> None:
+        """Take new rights. Subscriptions without rights end now. Those with other rights receive nothing more until they go on
+        with a new result.
 
         Raises ProtocolError if the credentials are refused; no subscription is left then.
         """
-        before = self._grant
         try:
-            self._grant = await granted(self._context.who, self._scope, token)
+            principal = await judgement
         except Exception as error:
-            self._grant = None
             problem = ProtocolError.of(error)
             self._end_all(problem)
             raise problem from error
-        self._token = token
-        if before is None or before.principal == self._grant.principal:
+        if principal is None:
             return
         for subscription in list(self._subscriptions.values()):
             try:
-                group = await self._group(subscription.request)
+                wanted = self._wanted(subscription.request, principal)
             except Exception as error:
                 subscription.fail(ProtocolError.of(error))
-            else:
-                if group is not subscription.group:
-                    subscription.move(group, reason="rights")
+                continue
+            if subscription.group is None or subscription.group.wanted != wanted:
+                subscription.drop()
+                if self._tasks is not None:
+                    self._tasks.start_soon(self._move, subscription, wanted, principal)
+
+    async def _move(self, subscription: SocketSubscription, wanted: WantedResult, principal: Principal) -> None:
+        """Find a new group for a subscription that left its group. After a newer change of rights that one's task does so."""
+        problem: ProtocolError | None = None
+        try:
+            group = await self._group(wanted)
+        except Exception as error:
+            problem = ProtocolError.of(error)
+        is_there = self._subscriptions.get(subscription.request.id) is subscription
+        if not is_there or subscription.group is not None or not self._rights.still(principal):
+            return
+        if problem is not None:
+            subscription.fail(problem)
+        else:
+            subscription.move(group, reason="rights")
 
     def _cut(self, *, on: bool) -> None:
         if on and self.cuts is None:
-            self.cuts = Cuts(self.outbox, self._cut_text)
+            shown = max((subscription.version for subscription in self._subscriptions.values()), default=0)
+            self.cuts = Cuts(self.outbox, self._cut_text, floor=shown)
             for subscription in list(self._subscriptions.values()):
                 subscription.require_cut()
             assert self._tasks is not None
@@ -347,3 +368,8 @@ class SocketConnection:
     async def _write(sending: Callable[[], Awaitable[None]]) -> None:
         with suppress(WebSocketDisconnect, OSError):  # reading ends the socket
             await sending()
+
+
+def _bytes_of(text: str | bytes) -> int:
+    """Size of a message. Encoding it is needed only where it may be too large."""
+    return len(text) if isinstance(text, bytes) or text.isascii() else len(text.encode("utf-8", "surrogatepass"))

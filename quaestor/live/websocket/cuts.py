@@ -58,11 +58,13 @@ class Cuts:
     """Cuts of one socket. Use from one event loop.
 
     announce: makes the message behind each cut.
+    floor: version of the newest write that the client may have seen already. No cut is older.
     """
 
-    def __init__(self, outbox: Outbox, announce: Callable[[Version], str]) -> None:
+    def __init__(self, outbox: Outbox, announce: Callable[[Version], str], *, floor: Version) -> None:
         self._outbox = outbox
         self._announce = announce
+        self._floor = floor
         self._held: dict[Advancing, deque[Held]] = {}
         self._arrived = asyncio.Event()
 
@@ -84,6 +86,8 @@ class Cuts:
         if not known or None in known:
             return
         version = min(reached for reached in known if reached is not None)
+        if version < self._floor:
+            return
         due: list[Held] = []
         for subscription, held in self._held.items():
             while held and self._is_due(held[0], subscription, version):
@@ -96,6 +100,7 @@ class Cuts:
         """Put out everything that is held."""
         held, self._held = self._held, {}
         self._put_out(chain.from_iterable(held.values()))
+        self._arrived.set()
 
     def _put_out(self, messages: Iterable[Held]) -> int:
         """Put the messages that were not dropped meanwhile into the outbox; return their number."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import anyio
 from fastapi import APIRouter
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
@@ -32,6 +33,8 @@ from quaestor.rest.database import Connection
 from quaestor.tasks import in_parts
 
 _LOOK_EVERY_S: Final = 1.0
+_JUDGED_AT_ONCE: Final = 64
+"""Clients whose rights are looked at together. An application often asks its database for each."""
 _DEFAULT_FORM: Final = next(iter(FORMS))
 _REFUSALS: Final = {
     "origin": ("origin", 403, "pages of this origin may not open the socket; name it in LiveQueries(origins=[...])"),
@@ -176,8 +179,15 @@ class LiveEndpoint:
 
     async def recheck(self) -> None:
         """See LiveQueries.recheck."""
-        for socket in list(self._sockets):
-            await socket.recheck()
+        at_once = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
+
+        async def recheck(socket: SocketConnection) -> None:
+            async with at_once:
+                await socket.recheck()
+
+        async with anyio.create_task_group() as tasks:  # a slow answer about one client does not delay the others
+            for socket in list(self._sockets):
+                tasks.start_soon(recheck, socket)
 
     @property
     def wait_ms(self) -> int:
@@ -248,13 +258,15 @@ class LiveEndpoint:
         return self._context
 
     async def _look(self, groups: QueryGroups) -> None:
-        """Once a second: end sockets and groups that have lasted too long. Ends with the last of them."""
+        """Once a second: end sockets and groups that have lasted too long. Ends with the last of them, and the last request."""
         watches = [
-            groups.start(RightsWatch(self._quaestor, f"{self._connection.name}.{name}", self.recheck).run())
+            groups.start(
+                RightsWatch(self._quaestor, f"{self._connection.name}.{name}", self.recheck, failed=groups.failed).run()
+            )
             for name in self._rights_in
         ]
         try:
-            while self._sockets or len(groups):
+            while self.places.total or self._sockets or len(groups):
                 await asyncio.sleep(_LOOK_EVERY_S)
                 if server_stops():
                     self.http.end_all()

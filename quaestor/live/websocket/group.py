@@ -6,8 +6,8 @@ All methods run in one event loop. The rows change between two awaits only, with
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from quaestor.clock import Clock
 from quaestor.errors import SubscriptionError
@@ -26,6 +26,9 @@ from quaestor.realtime.live import LiveResult, Whole
 from quaestor.realtime.messages import ResultChange
 from quaestor.realtime.notices import DeliveryChanged, DeliveryMode, Notice, Resumed, Resynchronized, Stalled, Step
 from quaestor.realtime.rows import ResultRows
+
+_OF_ONE_MEMBER: Final = "-"
+"""Follower in positions between events that only one subscription has received in this way."""
 
 
 class Member(Protocol):
@@ -146,12 +149,16 @@ class QueryGroup:
         version = self.live.version
         return None if self.live.waiting or self._events else version
 
-    def matched(self, event: ResultEvent, *, before: Any) -> SharedMatch:
-        """The message of an event that leads to the present rows.
+    def matched(self, events: Sequence[ResultEvent], *, before: Mapping[Any, Any]) -> Iterator[SharedMatch]:
+        """The messages of the events that together lead one subscription to the present rows.
 
-        before: the record as it was shown before.
+        before: the records as they were shown before, by order key. Only the last message stands at a position where a client can
+            resume: the history knows other events.
         """
-        return self._match(event, before, self.position)
+        behind = self.position
+        for number, event in enumerate(events, 1):
+            position = behind if number == len(events) else behind._replace(event=number, follower=_OF_ONE_MEMBER)
+            yield self._match(event, before.get(order_key(event.key)), position)
 
     def _match(self, event: ResultEvent, before: Any, position: Position) -> SharedMatch:
         return SharedMatch(

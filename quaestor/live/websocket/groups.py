@@ -67,17 +67,17 @@ class QueryGroups:
             wanted.delivery,
             wanted.poll_interval_ms,
         )
+        acknowledged = self._catching_up.acknowledged()
         while True:
             begun = self._groups.get(key)
-            is_new = begun is None
             if begun is None:
                 begun = self._groups[key] = asyncio.get_running_loop().create_future()
                 self._errands.start(self._follow(key, wanted, begun))
             group = await asyncio.shield(begun)
-            if not is_new:
-                await self._catching_up.wait(group.live)
-                while group.live.waiting and group.failed is None:  # noqa: ASYNC110
-                    await asyncio.sleep(0)  # its task takes the events that have arrived
+            # Also a new group may find an older result: another process, or another group of this one, follows its query.
+            await self._catching_up.wait(group.live, await acknowledged)
+            while group.live.waiting and group.failed is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)  # its task takes the events that have arrived
             if group.failed is None:
                 return group
             await asyncio.sleep(0)

@@ -30,8 +30,9 @@ class History:
         self.begun = position
         self.looked_back_to = position.sequence
         self.looking_back = asyncio.Lock()
-        self._ends: dict[str, tuple[int, int]] = {}
-        """Last position here of each epoch before the present one, while events of it are kept."""
+        self._jumps: deque[tuple[_Place, _Place]] = deque()
+        """Places before and behind each jump of the numbering: a full result replaced the changes in between. Other processes may
+        have shown positions inside a jump. Nothing here leads on from such a position."""
 
     def add(self, match: SharedMatch, characters: int) -> None:
         """Add the newest event.
@@ -44,15 +45,24 @@ class History:
         while len(self._events) > self._most_events or self._characters > self._most_characters:
             dropped, counted = self._events.popleft()
             self._characters -= counted
-            self._dropped = dropped.position
+            self._forget_to(dropped.position)
 
     def advance(self, position: Position) -> None:
         """Take the position behind a change, with or without an event."""
-        if position.epoch != self.position.epoch:
-            self._ends[self.position.epoch] = _order(self.position)
-            kept = {match.position.epoch for match, _ in self._events} | {self.position.epoch}
-            self._ends = {epoch: end for epoch, end in self._ends.items() if epoch in kept}
-        self.position = position
+        before, self.position = self.position, position
+        if position.epoch == before.epoch and position.sequence <= before.sequence + 1:
+            return
+        self._jumps.append((_place(before), _place(position)))
+        if len(self._jumps) > self._most_events:
+            self._events.clear()
+            self._characters = 0
+            self._forget_to(before)
+
+    def _forget_to(self, position: Position) -> None:
+        """Note that no event up to a position is kept any more."""
+        self._dropped = position
+        while self._jumps and self._jumps[0][1] <= _place(position):
+            self._jumps.popleft()
 
     def may_look_back(self, position: Position) -> bool:
         """Whether the events behind a position are older than the kept ones, and have not been asked for."""
@@ -83,27 +93,23 @@ class History:
             return []
         if not self._covers(position):
             return None
-        return [match for match, _ in self._events if self._behind(match, position)]
+        place = _place(position)
+        return [match for match, _ in self._events if _place(match.position) > place]
 
     def _covers(self, position: Position) -> bool:
-        oldest = self._dropped or self.begun
-        if position.epoch == self.position.epoch:
-            end = _order(self.position)
-        elif position.epoch in self._ends:
-            end = self._ends[position.epoch]
-        else:
+        oldest, place = self._dropped or self.begun, _place(position)
+        if not _place(oldest) <= place <= _place(self.position):
             return False
-        begun = _order(oldest) if oldest.epoch == position.epoch else (0, 0)
-        return begun <= _order(position) <= end
-
-    def _behind(self, match: SharedMatch, position: Position) -> bool:
-        """Whether the event came after the position. Epochs grow."""
-        return (match.position.epoch, _order(match.position)) > (position.epoch, _order(position))
+        if position.event:  # another process, or another follower here, may have divided the change in another way
+            return position == oldest or any(match.position == position for match, _ in self._events)
+        return not any(before < place < behind for before, behind in self._jumps)
 
 
+_Place = tuple[str, int, int]
 _COMPLETE = 1 << 60
 """A complete change stands behind every event in it."""
 
 
-def _order(position: Position) -> tuple[int, int]:
-    return position.sequence, position.event or _COMPLETE
+def _place(position: Position) -> _Place:
+    """The place of a position among all positions of a query. Epochs grow."""
+    return position.epoch, position.sequence, position.event or _COMPLETE

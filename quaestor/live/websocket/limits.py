@@ -20,6 +20,8 @@ class SocketLimits:
     rows: `offset` + `limit` of a query with an order, at most. Without `limit`: this less `offset`.
     unordered_rows: rows of a query without an order, at most.
     waiting: events that one subscription may leave unsent. With more, the client receives the result anew.
+    waiting_bytes: size of all messages that one socket may leave unsent. With more, its subscriptions receive their results
+        anew.
     slow_s: seconds that one message may take to be sent. Then the socket is closed.
     silence_s: seconds without a message after which the socket of a client that sends `ping` is closed. `within` of its last
         `ping` is added.
@@ -40,6 +42,7 @@ class SocketLimits:
     rows: int = 500
     unordered_rows: int = 10_000
     waiting: int = 1_000
+    waiting_bytes: int = 16 * 1024 * 1024
     slow_s: int = 30
     silence_s: int = 30
     resume_s: int = 60

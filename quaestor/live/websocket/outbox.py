@@ -61,13 +61,26 @@ class Outbox:
     While no message waits, `put` sends the next one itself, so that no task wakes for it. A send that waits for the client goes
     on in a task, and later messages wait behind it.
 
+    size: of the messages that wait, those included that were dropped.
     sent: number of messages that were sent.
     sending_since_s: when the send that waits was begun, by the event loop's clock; None: none waits.
     """
 
-    __slots__ = ("_begun", "_error", "_items", "_prompt", "_send", "_start", "_waiter", "sending_since_s", "sent")
+    __slots__ = (
+        "_begun",
+        "_error",
+        "_items",
+        "_prompt",
+        "_send",
+        "_start",
+        "_waiter",
+        "sending_since_s",
+        "sent",
+        "size",
+    )
 
     def __init__(self) -> None:
+        self.size = 0
         self.sent = 0
         self.sending_since_s: float | None = None
         self._send: Send | None = None
@@ -82,6 +95,10 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._items or ())
 
+    def is_full(self, most: int) -> bool:
+        """Whether more messages wait than the client may leave unsent, dropped ones included."""
+        return len(self) > most
+
     def open(self, send: Send, *, drain: Callable[[], None] | None) -> None:
         """Begin to send. Messages that wait already are for `run` or `drain`.
 
@@ -95,6 +112,7 @@ class Outbox:
         """Send nothing any more."""
         self._prompt = False
         self._items, self._start, self._waiter = deque(), None, None
+        self.size = 0
 
     def put(self, head: Frame, rest: Rest = "", *, queue: Queue | None = None) -> None:
         """Add a message.
@@ -109,6 +127,7 @@ class Outbox:
             return
         if queue is not None:
             queue.waiting += 1
+        self.size += _size(head, rest)
         self._items.append(_Waiting(queue, 0 if queue is None else queue.generation, head, rest))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -159,6 +178,7 @@ class Outbox:
         """The next message that was not dropped; empty: there is none."""
         while self._items:
             queue, generation, head, rest = self._items.popleft()
+            self.size -= _size(head, rest)
             if queue is not None:
                 if queue.generation != generation:
                     continue
@@ -167,6 +187,11 @@ class Outbox:
             if frame:
                 return frame
         return ""
+
+
+def _size(head: Frame, rest: Rest) -> int:
+    """Size of a message as it waits. A result that is made when its turn comes has none yet."""
+    return len(head) + (0 if callable(rest) else len(rest))
 
 
 def _message(frame: Frame) -> dict[str, object]:

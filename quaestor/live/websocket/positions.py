@@ -10,7 +10,8 @@ class Position(NamedTuple):
 
     epoch, sequence: of the change that the event belongs to, equal in every process (see `Step`).
     event: number of the event in its change, from 1, if further events of the change follow; 0: the change is complete.
-    follower: names the process's own follower of the query, for positions inside a change; "" for complete ones.
+    follower: names the process's own follower of the query, for positions inside a change; "" for complete ones. Only this
+        follower knows the events behind such a position.
     """
 
     epoch: str

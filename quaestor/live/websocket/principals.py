@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from quaestor.live.websocket.problems import ProtocolError
 from quaestor.rest.access import ANONYMOUS, Principal
 
 
@@ -22,6 +23,10 @@ class Grant:
     principal: Principal
     expires_at_ms: int | None = None
 
+    def ended(self, now_ms: int) -> bool:
+        """Whether the credentials have ended."""
+        return self.expires_at_ms is not None and now_ms >= self.expires_at_ms
+
 
 WhoSubscribes = Callable[[Request], Principal | Grant | Awaitable[Principal | Grant]]
 """The principal of a request: the function that a `QuaestorRouter` takes, or one that returns a Grant.
@@ -30,10 +35,12 @@ The request has the fields of the handshake. A token of a message replaces its `
 """
 
 
-async def granted(who: WhoSubscribes | None, scope: MutableMapping[str, Any], token: str | None) -> Grant:
-    """The grant of a socket. Raises what `who` raises, such as HTTPException.
+async def granted(
+    who: WhoSubscribes | None, scope: MutableMapping[str, Any], token: str | None, *, now_ms: int
+) -> Grant:
+    """The grant of a client. Raises what `who` raises, such as HTTPException, and ProtocolError (401) if the grant has ended.
 
-    scope: of the handshake.
+    scope: of the handshake, or of an HTTP request.
     """
     if who is None:
         return Grant(principal=ANONYMOUS)
@@ -44,4 +51,14 @@ async def granted(who: WhoSubscribes | None, scope: MutableMapping[str, Any], to
     request = Request(dict(scope) | {"type": "http", "method": "GET", "headers": headers})
     answer = who(request)
     principal = await answer if inspect.isawaitable(answer) else answer
-    return principal if isinstance(principal, Grant) else Grant(principal=principal)
+    grant = principal if isinstance(principal, Grant) else Grant(principal=principal)
+    if grant.ended(now_ms):
+        raise expired()
+    return grant
+
+
+def expired() -> ProtocolError:
+    """The problem of credentials that have ended."""
+    return ProtocolError(
+        401, "the credentials have expired; sign in again. On an open socket send `token` before they do"
+    )

@@ -11,6 +11,7 @@ from quaestor.live.websocket.cuts import Cuts, Held, refusal
 from quaestor.live.websocket.events import EventShape, SharedMatch, date_text, message_text
 from quaestor.live.websocket.forms import bson_head
 from quaestor.live.websocket.group import QueryGroup
+from quaestor.live.websocket.limits import SocketLimits
 from quaestor.live.websocket.outbox import Frame, Outbox, Queue, Rest, joined
 from quaestor.live.websocket.problems import ProtocolError
 from quaestor.live.websocket.requests import Subscribe
@@ -50,7 +51,7 @@ class SocketSubscription:
         "_behind",
         "_clock",
         "_collapsing",
-        "_most_waiting",
+        "_limits",
         "_outbox",
         "_prefix",
         "_queue",
@@ -61,14 +62,16 @@ class SocketSubscription:
         "request",
     )
 
-    def __init__(self, socket: Socket, request: Subscribe, *, shape: EventShape, waiting: int, clock: Clock) -> None:
+    def __init__(
+        self, socket: Socket, request: Subscribe, *, shape: EventShape, limits: SocketLimits, clock: Clock
+    ) -> None:
         self.request = request
         self.number = 0
         self.group: QueryGroup | None = None
         self._socket = socket
         self._outbox = socket.outbox
         self._shape = shape
-        self._most_waiting = waiting
+        self._limits = limits
         self._clock = clock
         self._queue = Queue()
         self._prefix = f'{{"id":{json.dumps(request.id)},'
@@ -96,7 +99,8 @@ class SocketSubscription:
         missed = None if token is None else group.missed(token)
         self._join(group)
         if missed is not None:
-            self._say("resumed", missed=len(missed), offset_token=token)
+            wanted = sum(self._shape.wants(match.event) for match in missed)
+            self._say("resumed", missed=wanted, offset_token=token)
             for match in missed:
                 self._send(match)
             return "resumed"
@@ -106,12 +110,10 @@ class SocketSubscription:
         return "new" if token is None else "refreshed"
 
     def move(self, group: QueryGroup, *, reason: str) -> None:
-        """Go on in another group. The client receives the result anew.
+        """Go on in another group, after `drop`. The client receives the result anew.
 
         reason: for the client.
         """
-        self.leave()
-        self._queue.drop()
         self._join(group)
         self._say("refreshed", reason=reason)
         self._put_result()
@@ -126,6 +128,11 @@ class SocketSubscription:
         if self.group is not None:
             self.group.leave(self)
             self.group = None
+
+    def drop(self) -> None:
+        """Leave the group, and send nothing that still waits."""
+        self.leave()
+        self._queue.drop()
 
     def _join(self, group: QueryGroup) -> None:
         self.group, self._behind = group, False
@@ -163,15 +170,15 @@ class SocketSubscription:
 
     def fail(self, problem: ProtocolError) -> None:
         """End the subscription with an error."""
-        self.leave()
-        self._queue.drop()
+        self.drop()
         self._outbox.put(error_text(problem, id=self.request.id, now_ms=self._clock()))
         self._socket.ended(self, problem.end)
 
     def _offer(self, match: SharedMatch) -> None:
         if self._behind:
             return
-        if self._queue.waiting < self._most_waiting:
+        limits = self._limits
+        if self._queue.waiting < limits.waiting and self._outbox.size < limits.waiting_bytes:
             self._send(match)
         elif self._shape.wants(match.event):
             self._behind = True

@@ -17,7 +17,7 @@ class Poll:
     """Long poll of one request: a `Member` of the group of its query.
 
     problem: why the query is followed no longer.
-    left: whether the client has gone, or the service stops.
+    left: whether the client has gone.
     """
 
     def __init__(self) -> None:

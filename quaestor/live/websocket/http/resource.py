@@ -93,7 +93,7 @@ class LiveResource:
     def end_all(self) -> None:
         """End all long polls and streams: the service stops."""
         for poll in self._polls:
-            poll.leave()
+            poll.fail(ProtocolError(503, "the service stops; ask again, and another process will answer"))
         for stream in self._streams:
             stream.leave()
 
@@ -166,9 +166,7 @@ class LiveResource:
     @staticmethod
     async def _group(request: Request, live_request: LiveRequest, context: SocketContext) -> QueryGroup:
         """The group of the query with the present rights of the client."""
-        grant = await granted(context.who, request.scope, None)
-        if grant.expires_at_ms is not None and context.clock() >= grant.expires_at_ms:
-            raise ProtocolError(401, "the credentials have expired; sign in again")
+        grant = await granted(context.who, request.scope, None, now_ms=context.clock())
         rights = Rights(context.access, grant.principal)
         wanted = wanted_result(live_request.message, database=context.database, rights=rights, limits=context.limits)
         return await context.groups.of(wanted)
