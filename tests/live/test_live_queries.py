@@ -16,6 +16,7 @@ from starlette.requests import Request
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from quaestor.clock import system_clock
+from quaestor.errors import ConfigurationError
 from quaestor.live.websocket.limits import SocketLimits
 from quaestor.live.websocket.principals import Grant
 from quaestor.rest.access import ALL, Access, CollectionAccess, Principal, Rule
@@ -153,6 +154,32 @@ async def test_offset_and_limit_have_a_bound(site: Site) -> None:
         refused = await client.subscribe("beyond", "many", offset=500)
         assert refused["error"]["status"] == 400
         assert "499" in refused["error"]["message"]
+
+
+async def test_a_collection_may_have_a_bound_of_its_own(mongo_url: str, prefix: str) -> None:
+    with live_site(mongo_url, prefix, limits=SocketLimits(rows_of={"few": 2})) as site:
+        for name in ("few", "items"):
+            site.database[name].insert_many([{"_id": number} for number in range(4)])
+        async with client_of(site) as client:
+            assert len((await client.subscribe("a", "few", sort={"_id": 1}, limit=3))["data"]) == 2
+            assert len((await client.subscribe("b", "items", sort={"_id": 1}, limit=3))["data"]) == 3
+            assert "at most 1" in (await client.subscribe("c", "few", offset=2))["error"]["message"]
+    with pytest.raises(ConfigurationError, match=r"rows_of\['few'\]"):
+        SocketLimits(rows_of={"few": 0})
+
+
+async def test_the_order_by_distance_is_followed(site: Site) -> None:
+    """The result is read again after writes, and told as differences with places."""
+    places = site.database.places
+    places.create_index([("at", "2dsphere")])
+    places.insert_many([{"_id": n, "at": {"type": "Point", "coordinates": [n, 0]}} for n in (3, 1, 2)])
+    query = {"at": {"$near": {"$geometry": {"type": "Point", "coordinates": [0, 0]}}}}
+    async with client_of(site) as client:
+        result = await client.subscribe(bucket="places", query=query, limit=3)
+        assert (result["delivery"], [record["_id"] for record in result["data"]]) == ("recomputed", [1, 2, 3])
+        places.insert_one({"_id": 0, "at": {"type": "Point", "coordinates": [0, 0]}})
+        heard = [await client.match() for _ in range(2)]
+        assert sorted(heard, key=str) == [("add", "insert", 0, 0), ("remove", "none", None, 3)]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class CatchingUp:
         self._next: asyncio.Task[Version] | None = None
 
     def acknowledged(self) -> asyncio.Future[Version]:
-        """Begin to ask for a version that every write acknowledged before the call stays below or equals; 0: MongoDB does not say.
+        """Begin to ask for a version that no write acknowledged before the call exceeds; 0: MongoDB does not say.
 
         Calls that come while MongoDB is asked share the next question.
         """

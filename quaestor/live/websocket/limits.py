@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from quaestor.errors import ConfigurationError
@@ -18,6 +19,7 @@ class SocketLimits:
     message_bytes: of a client's message.
     messages_per_second: of one socket; twice as many at once. Beyond them the endpoint reads more slowly.
     rows: `offset` + `limit` of a query with an order, at most. Without `limit`: this less `offset`.
+    rows_of: the same for some collections, by name.
     unordered_rows: rows of a query without an order, at most.
     waiting: events that one subscription may leave unsent. With more, the client receives the result anew.
     waiting_bytes: size of all messages that one socket may leave unsent. With more, its subscriptions receive their results
@@ -40,6 +42,7 @@ class SocketLimits:
     message_bytes: int = 64 * 1024
     messages_per_second: int = 100
     rows: int = 500
+    rows_of: Mapping[str, int] = field(default_factory=dict)
     unordered_rows: int = 10_000
     waiting: int = 1_000
     waiting_bytes: int = 16 * 1024 * 1024
@@ -54,10 +57,9 @@ class SocketLimits:
     query: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        for limit in fields(self):
-            value = getattr(self, limit.name)
-            least = 0 if limit.name == "pipeline_stages" else 1
-            if limit.type == "int" and (type(value) is not int or value < least):
-                raise ConfigurationError(
-                    f"SocketLimits.{limit.name} must be an integer of at least {least}, not {value!r}"
-                )
+        numbers = [(limit.name, getattr(self, limit.name)) for limit in fields(self) if limit.type == "int"]
+        numbers += [(f"rows_of[{name!r}]", value) for name, value in self.rows_of.items()]
+        for name, value in numbers:
+            least = 0 if name == "pipeline_stages" else 1
+            if type(value) is not int or value < least:
+                raise ConfigurationError(f"SocketLimits.{name} must be an integer of at least {least}, not {value!r}")

@@ -48,16 +48,15 @@ def wanted_result(message: Subscribe, *, database: str, rights: Rights, limits: 
         )
         return WantedResult(query=query, delivery=delivery, bounded=False, poll_interval_ms=poll_ms)
     given = parse_filter(message.query, limits.query)
-    if given.ordered:
-        raise ProtocolError(400, "query: an order by distance cannot be followed; use $geoWithin")
     sort = parse_sort(message.sort, limits.query) if message.sort else ()
-    ordered = bool(sort or message.offset or message.limit)
-    if ordered and not any(path == "_id" for path, _ in sort):
+    ordered = bool(sort or message.offset or message.limit or given.ordered)
+    by_distance = given.ordered and not sort
+    if ordered and not by_distance and not any(path == "_id" for path, _ in sort):
         sort = (*sort, ("_id", 1))
-    offset = message.offset or 0
-    if offset >= limits.rows:
-        raise ProtocolError(400, f"offset: {offset} is out of range; at most {limits.rows - 1}")
-    room = limits.rows - offset
+    offset, rows = message.offset or 0, limits.rows_of.get(message.bucket, limits.rows)
+    if offset >= rows:
+        raise ProtocolError(400, f"offset: {offset} is out of range; at most {rows - 1}")
+    room = rows - offset
     query = Query(
         namespace=namespace,
         operation=Operation.FIND,
