@@ -66,7 +66,7 @@ def test_a_position_inside_a_change_is_known_to_its_own_follower_only() -> None:
 
 
 def test_a_position_inside_a_jump_leads_nowhere() -> None:
-    """Changes 11 to 20 arrived as one difference. Who has seen change 15 elsewhere would receive a part of it again."""
+    """Changes 11 to 20 arrived as one difference. A client that has seen change 15 elsewhere would receive a part of it again."""
     kept = history(Position("e1", 10))
     happen(kept, "e1", 20, events=2)
     happen(kept, "e1", 21)

@@ -6,17 +6,21 @@ import asyncio
 import json
 import random
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from benchmarks.setups.clients.node import CLIENT, NODE
 from quaestor.live.websocket.limits import SocketLimits
+from quaestor.rest.access import Principal
 from tests.live.hostile_proxy import hostile_proxy
+from tests.live.one_time_tokens import OneTimeTokens
 from tests.live.socket_site import Site, live_site
-from tests.live.test_live_client import write
+from tests.live.test_live_client import Failing, redefined_view, write
 from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
@@ -84,15 +88,23 @@ class Program:
 
 @asynccontextmanager
 async def program(
-    site: Site, name: str = "live.test.ts", queries: dict[str, dict[str, Any]] = QUERIES, *, url: str = ""
+    site: Site,
+    name: str = "live.test.ts",
+    queries: dict[str, dict[str, Any]] = QUERIES,
+    *,
+    url: str = "",
+    arguments: Sequence[str] = ("items",),
 ) -> AsyncIterator[Program]:
-    """Run the program until the block ends."""
+    """Run the program until the block ends.
+
+    arguments: the collection, and further ones.
+    """
     process = await asyncio.create_subprocess_exec(
         NODE,
         "--no-warnings",
         str(CLIENT / "test" / name),
         url or site.url,
-        "items",
+        *arguments,
         stdin=PIPE,
         stdout=PIPE,
         limit=2**24,
@@ -178,6 +190,86 @@ async def test_list_latest_error_and_abort(mongo_url: str, prefix: str, transpor
             assert len(running.shown["latest"]) == 2
             assert running.shown["refused"] == 400
             assert running.shown["abort"] == "complete"
+
+
+async def test_streams_subscribe_again_when_their_view_has_another_definition(mongo_url: str, prefix: str) -> None:
+    """The subscriptions end with 503: results go on, and a gap stands in the events."""
+    with live_site(mongo_url, prefix) as site, redefined_view(site.database) as (before, redefine, after):
+        async with program(site, "again_live.test.ts", arguments=["shown"]) as running:
+            shown = running.shown
+            await eventually(lambda: shown.get("rows") == before and "events" in shown)
+            await asyncio.to_thread(redefine)
+            await eventually(lambda: shown["rows"] == after and len(shown["events"]) == 2)
+            site.database.items.insert_one({"_id": 3, "n": 8})
+            added = {"add": {"_id": 3, "n": 8}}
+            await eventually(lambda: shown["events"] == [{"add": before[0]}, {"gap": after}, added])
+            await eventually(lambda: shown["rows"] == [*after, {"_id": 3, "n": 8}])
+            assert "error" not in shown
+
+
+async def test_streams_that_the_server_cannot_serve_yet_subscribe_again(mongo_url: str, prefix: str) -> None:
+    """503 as the first answer: streams wait. A stream that may reconnect twice fails after three errors, a list after one."""
+    who = Failing(status=503, times=9)
+    with live_site(mongo_url, prefix, principal=who) as site:
+        site.database.items.insert_one({"_id": 1})
+        async with program(site, "again_live.test.ts") as running:
+            await eventually(lambda: running.shown.get("rows") == [{"_id": 1}] and "events" in running.shown)
+            assert running.shown["events"] == [{"add": {"_id": 1}}]
+            assert "error" not in running.shown
+            assert who.asked == 10
+    with live_site(mongo_url, prefix, principal=Failing(status=503)) as site:
+        async with program(site, "again_live.test.ts") as running:
+            for line in ("list", "twice"):
+                running.say(line)
+            await eventually(lambda: {"list", "twice"} <= running.shown.keys())
+            assert (running.shown["list"], running.shown["twice"]) == (503, 503)
+            assert "error" not in running.shown
+
+
+@pytest.mark.parametrize("status", [401, 404, 429])
+async def test_other_errors_end_the_streams(mongo_url: str, prefix: str, status: int) -> None:
+    """The server would refuse the subscription again."""
+    with live_site(mongo_url, prefix, principal=Failing(status=status)) as site:
+        async with program(site, "again_live.test.ts") as running:
+            await eventually(lambda: "error" in running.shown)
+            assert running.shown["error"][0] == status
+
+
+async def test_a_token_that_ends_during_a_long_poll_is_replaced(mongo_url: str, prefix: str) -> None:
+    """401: the client asks `token()` again, and goes on behind the newest change."""
+    who = OneTimeTokens()
+    with live_site(mongo_url, prefix, principal=who, settings={"live_wait_ms": 300}) as site:
+        async with program(
+            site, "again_live.test.ts", url=f"{site.http}/live", arguments=["items", "fresh"]
+        ) as running:
+            for number in range(3):
+                await eventually(lambda number=number: who.refused > number)
+                site.database.items.insert_one({"_id": number})
+                wanted = [{"_id": place} for place in range(number + 1)]
+                await eventually(lambda wanted=wanted: running.shown.get("rows") == wanted)
+            assert "error" not in running.shown
+
+
+@pytest.mark.parametrize(
+    ("credentials", "requests"), [("fresh", ["Bearer 0", "Bearer 1"]), ("fixed", ["Bearer fixed"])]
+)
+async def test_a_refused_token_is_an_error_and_no_loop(
+    mongo_url: str, prefix: str, credentials: str, requests: list[str]
+) -> None:
+    """The second 401 in a row ends the stream. Without a function that could give another token the first one does."""
+    asked: list[str] = []
+
+    def who(request: Request) -> Principal:
+        asked.append(request.headers["authorization"])
+        raise HTTPException(401, "unknown token")
+
+    with live_site(mongo_url, prefix, principal=who) as site:
+        async with program(
+            site, "again_live.test.ts", url=f"{site.http}/live", arguments=["items", credentials]
+        ) as running:
+            await eventually(lambda: "error" in running.shown)
+            assert running.shown["error"] == [401, "unknown token"]
+            assert asked == requests
 
 
 WINDOW: dict[str, Any] = {"sort": [("n", -1)], "limit": 3}

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import anyio
 import pytest
 from bson import ObjectId
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from quaestor.client.live.live_client import LiveClient
+from quaestor.client.live.pauses import spread_pause_s
 from quaestor.client.live.streams import EventStream, LiveEvent, LiveGap, ResultStream
 from quaestor.client.live.sync_live_client import SyncLiveClient
 from quaestor.errors import ConfigurationError, SubscriptionError
 from quaestor.live.websocket.limits import SocketLimits
+from quaestor.rest.access import Principal
 from tests.live.socket_site import Site, live_site
 from tests.support import eventually
 
@@ -25,6 +32,48 @@ pytestmark = pytest.mark.anyio
 def site(mongo_url: str) -> Iterator[Site]:
     with live_site(mongo_url, "live_client") as running:
         yield running
+
+
+class Failing:
+    """`principal` of an endpoint that fails, as one does whose sessions cannot be read.
+
+    status: of its errors.
+    times: number of its next errors; beyond them it returns a principal.
+    asked: number of calls.
+    failures: number of its errors.
+    """
+
+    def __init__(self, *, status: int, times: float = math.inf) -> None:
+        self._status = status
+        self.asked = self.failures = 0
+        self.fail(times=times)
+
+    def fail(self, *, times: float) -> None:
+        """Fail so many times from now on."""
+        self._last = self.failures + times
+
+    def __call__(self, request: Request) -> Principal:
+        self.asked += 1
+        if self.failures < self._last:
+            self.failures += 1
+            raise HTTPException(self._status, "no sessions")
+        return Principal(user="ann")
+
+
+Rows = list[dict[str, Any]]
+
+
+@contextmanager
+def redefined_view(database: Any) -> Iterator[tuple[Rows, Callable[[], None], Rows]]:
+    """A view `shown` of the collection `items`: its rows, a function that gives it another definition, and its rows then."""
+    low, high = {"_id": 1, "n": 1}, {"_id": 2, "n": 9}
+    database.items.insert_many([low, high])
+    database.create_collection("shown", viewOn="items", pipeline=[{"$match": {"n": {"$lt": 5}}}])
+
+    def redefine() -> None:
+        database.command("collMod", "shown", viewOn="items", pipeline=[{"$match": {"n": {"$gt": 5}}}])
+
+    yield [low], redefine, [high]
 
 
 async def event(stream: EventStream) -> LiveEvent:
@@ -88,6 +137,96 @@ async def test_a_refused_query_ends_the_stream_with_the_reason(site: Site, items
         with pytest.raises(SubscriptionError, match=r"\$where"):
             await anext(await live.result_stream("items", {"$where": "1"}))
         assert await anext(good) == []
+
+
+async def test_streams_subscribe_again_when_their_view_has_another_definition(mongo_url: str, prefix: str) -> None:
+    """The subscriptions end with 503: results go on, and a gap stands in the events."""
+    with live_site(mongo_url, prefix) as site, redefined_view(site.database) as (before, redefine, after):
+        async with LiveClient(site.url) as live:
+            results, events = await live.result_stream("shown"), await live.event_stream("shown")
+            assert await anext(results) == before
+            assert (await event(events)).document == before[0]
+            await asyncio.to_thread(redefine)
+            assert await anext(results) == after
+            gap = await anext(events)
+            assert isinstance(gap, LiveGap), gap
+            assert gap.documents == after
+            site.database.items.insert_one({"_id": 3, "n": 8})
+            assert (await event(events)).document == {"_id": 3, "n": 8}
+            assert await anext(results) == [*after, {"_id": 3, "n": 8}]
+
+
+async def test_a_stream_that_the_server_cannot_serve_yet_subscribes_again(mongo_url: str, prefix: str) -> None:
+    """503 as the first answer: the stream waits, however often. A stream that leaves meanwhile subscribes no more."""
+    who = Failing(status=503, times=4)
+    with live_site(mongo_url, prefix, principal=who) as site:
+        async with LiveClient(site.url) as live:
+            leaving = asyncio.create_task(live.result_stream("items", {"n": 1}))
+            await eventually(lambda: who.asked == 1)
+            leaving.cancel()
+            stream = await live.result_stream("items")
+            assert await anext(stream) == []
+            assert who.asked == 5
+            assert list(live._streams) == [stream.id]
+
+
+@pytest.mark.parametrize(("failures", "longest_s"), [(1, 0.2), (2, 0.4), (5, 3.2), (7, 10.0), (10_000, 10.0)])
+def test_pauses_grow_and_are_spread(failures: int, longest_s: float) -> None:
+    """Each failure doubles the longest pause, up to 10 s."""
+    pauses = [spread_pause_s(failures) for _ in range(200)]
+    assert min(pauses) < longest_s / 2 < max(pauses) <= longest_s
+
+
+async def test_pauses_of_a_stream_grow_until_the_server_serves_it() -> None:
+    """Errors in a row have growing pauses. A result begins the row anew."""
+
+    async def ended(stream: Any) -> None: ...
+
+    error = {"type": "error", "error": {"message": "later", "status": 503, "reason": "Service Unavailable"}}
+    streams = [ResultStream({}, reconnects=-1, ended=ended) for _ in range(200)]
+
+    def longest_s() -> float:
+        pauses = [stream.pause_before_retry_s(error) for stream in streams]
+        return max(pause for pause in pauses if pause is not None)
+
+    assert longest_s() <= 0.2
+    assert 0.2 < longest_s() <= 0.4 < longest_s()
+    for stream in streams:
+        stream.take({"type": "result", "data": []})
+    assert longest_s() <= 0.2
+
+
+@pytest.mark.parametrize("reconnects", [0, 2])
+async def test_errors_that_may_pass_count_as_lost_connections(mongo_url: str, prefix: str, reconnects: int) -> None:
+    """With `reconnects` used up, the error ends the stream."""
+    who = Failing(status=503)
+    with live_site(mongo_url, prefix, principal=who) as site:
+        async with LiveClient(site.url) as live:
+            with pytest.raises(SubscriptionError, match="no sessions") as error:
+                await live.result_stream("items", reconnects=reconnects)
+            assert error.value.retryable
+            assert who.asked == 1 + reconnects
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 429])
+async def test_other_errors_end_the_stream_at_once(mongo_url: str, prefix: str, status: int) -> None:
+    """The server would refuse the subscription again."""
+    who = Failing(status=status)
+    with live_site(mongo_url, prefix, principal=who) as site:
+        async with LiveClient(site.url) as live:
+            with pytest.raises(SubscriptionError, match="no sessions") as error:
+                await live.result_stream("items")
+            assert not error.value.retryable
+            assert who.asked == 1
+
+
+async def test_too_many_subscriptions_are_final(mongo_url: str, prefix: str) -> None:
+    """429 names the limit of the socket: the same subscription would be refused until another one ends."""
+    with live_site(mongo_url, prefix, limits=SocketLimits(subscriptions=1)) as site, anyio.fail_after(20):
+        async with LiveClient(site.url) as live:
+            await live.result_stream("items")
+            with pytest.raises(SubscriptionError, match="Too many active subscriptions"):
+                await live.result_stream("items")
 
 
 async def test_a_wrong_address_is_an_error_and_no_endless_attempt(site: Site) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from quaestor import HttpLiveQuery
 from quaestor.errors import ConfigurationError, SubscriptionError
+from quaestor.rest.access import Principal
 from quaestor.tasks import ended
 from tests.live.hostile_proxy import HostileProxy, hostile_proxy
+from tests.live.one_time_tokens import OneTimeTokens
 from tests.live.socket_site import Site, live_site
 from tests.support import eventually
 
@@ -176,3 +181,40 @@ async def test_a_client_of_the_application_stays_open(site: Site, items: Any, ur
         async with HttpLiveQuery(url, "items", http=http) as results:
             assert await anext(results) == []
         assert not http.is_closed
+
+
+async def test_a_token_that_ends_during_a_long_poll_is_replaced(mongo_url: str, prefix: str) -> None:
+    """401: the query asks for a token again, and goes on behind the newest change."""
+    who, numbers = OneTimeTokens(), itertools.count()
+
+    async def token() -> str:
+        return str(next(numbers))
+
+    with live_site(mongo_url, prefix, principal=who, settings={"live_wait_ms": 300}) as site:
+        async with HttpLiveQuery(f"{site.http}/live", "items", token=token) as results:
+            assert await anext(results) == []
+            for number in range(3):
+                waiting = asyncio.create_task(until(results, [{"_id": place} for place in range(number + 1)]))
+                await eventually(lambda number=number: who.refused > number)
+                site.database.items.insert_one({"_id": number})
+                await asyncio.wait_for(waiting, 20)
+
+
+@pytest.mark.parametrize(("fresh", "requests"), [(True, ["Bearer 0", "Bearer 1"]), (False, ["Bearer fixed"])])
+async def test_a_refused_token_is_an_error_and_no_loop(
+    mongo_url: str, prefix: str, fresh: bool, requests: list[str]
+) -> None:
+    """The second 401 in a row is final. Without a function that could give another token the first one is."""
+    asked: list[str] = []
+    numbers = itertools.count()
+
+    def who(request: Request) -> Principal:
+        asked.append(request.headers["authorization"])
+        raise HTTPException(401, "unknown token")
+
+    with live_site(mongo_url, prefix, principal=who) as site:
+        token = (lambda: str(next(numbers))) if fresh else "fixed"
+        async with HttpLiveQuery(f"{site.http}/live", "items", token=token) as results:
+            with pytest.raises(SubscriptionError, match="unknown token"):
+                await anext(results)
+    assert asked == requests

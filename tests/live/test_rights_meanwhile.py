@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
+from quaestor.live.websocket import endpoint
 from quaestor.live.websocket.group import QueryGroup
 from quaestor.live.websocket.queries import WantedResult
 from quaestor.rest.access import ALL, Access, CollectionAccess, Principal, Rule
@@ -130,16 +131,41 @@ async def test_the_newest_token_counts_whatever_is_answered_last(site: Site, mem
 
 async def test_a_slow_answer_about_one_client_does_not_delay_the_others(site: Site, members: Members) -> None:
     members.roles |= {"slow": {"clerk"}, "ann": {"clerk"}}
-    async with client_of(site) as slow, client_of(site) as ann:
+    async with client_of(site) as slow, AsyncExitStack() as stack:
         await slow.subscribe(bucket="books", token="slow")
-        await ann.subscribe(bucket="books", token="ann")
+        others = [await stack.enter_async_context(client_of(site)) for _ in range(6)]
+        for other in others:
+            await other.subscribe(bucket="books", token="ann")
         members.gates["slow"] = threading.Event()
         members.roles |= {"slow": set(), "ann": set()}
         looking = asyncio.create_task(recheck(site))
-        assert (await ann.hear())["error"]["status"] == 404
+        for other in others:
+            assert (await other.hear())["error"]["status"] == 404
         members.gates["slow"].set()
         assert (await slow.hear())["error"]["status"] == 404
         await looking
+
+
+async def test_the_user_whose_record_was_written_comes_first(
+    mongo_url: str, prefix: str, members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The application answers about nobody else."""
+    monkeypatch.setattr(endpoint, "_JUDGED_AT_ONCE", 1)
+    others = [f"user{number}" for number in range(6)]
+    members.roles |= {user: {"clerk"} for user in ("ann", *others)}
+    with live_site(mongo_url, prefix, principal=members.present, access=ACCESS, rights_in=["members"]) as site:
+        site.database.members.insert_one({"_id": "ann"})
+        async with AsyncExitStack() as stack:
+            clients = {user: await stack.enter_async_context(client_of(site)) for user in ("ann", *others)}
+            for user, client in clients.items():
+                await client.subscribe(bucket="books", token=user)
+            await eventually(lambda: site.quaestor.subscriptions.queries >= 2)  # the watch is there
+            members.gates |= {user: threading.Event() for user in others}
+            members.roles["ann"] = set()
+            site.database.members.update_one({"_id": "ann"}, {"$set": {"roles": []}})
+            assert (await clients["ann"].hear())["error"]["status"] == 404
+            for gate in members.gates.values():
+                gate.set()
 
 
 async def test_nothing_is_shown_by_the_old_rights_while_a_new_result_is_prepared(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from benchmarks.setups.browsers.browser import Browser, Tab
 from benchmarks.setups.faults.proxy import Links
 from quaestor import SocketLimits
 from tests.live.socket_site import Site, live_site
+from tests.live.test_live_client import Failing
 from tests.support import becomes
 
 SUBSCRIPTIONS = 4
@@ -76,9 +78,10 @@ class Pages:
         return sum(len(socket._subscriptions) for socket in self.site.live._endpoint._sockets)
 
 
-@pytest.fixture
-def pages(browser: Browser, mongo_url: str, prefix: str) -> Iterator[Pages]:
-    with live_site(mongo_url, prefix, limits=SocketLimits(subscriptions=SUBSCRIPTIONS)) as site:
+@contextmanager
+def pages_of(browser: Browser, mongo_url: str, prefix: str, **live: Any) -> Iterator[Pages]:
+    """A site with the page. Its tabs are closed at the end."""
+    with live_site(mongo_url, prefix, limits=SocketLimits(subscriptions=SUBSCRIPTIONS), **live) as site:
 
         @site.app.get("/page", response_class=HTMLResponse)
         def page() -> str:
@@ -88,6 +91,12 @@ def pages(browser: Browser, mongo_url: str, prefix: str) -> Iterator[Pages]:
         opened.write()
         yield opened
         opened.close_all()
+
+
+@pytest.fixture
+def pages(browser: Browser, mongo_url: str, prefix: str) -> Iterator[Pages]:
+    with pages_of(browser, mongo_url, prefix) as opened:
+        yield opened
 
 
 def test_tabs_share_a_socket_if_their_tokens_are_equal(pages: Pages) -> None:
@@ -225,3 +234,20 @@ def test_a_connection_that_hangs_is_replaced_for_all_tabs(pages: Pages, links: L
     link.pass_()
     becomes(lambda: all(pages.exact(tab) for tab in tabs))
     becomes(lambda: pages.sockets() == 1 and pages.subscriptions() == 4)
+
+
+def test_tabs_subscribe_again_on_their_shared_socket(browser: Browser, mongo_url: str, prefix: str) -> None:
+    """503 ends subscriptions of both tabs. Each is asked for again, by the tab that holds the socket."""
+    who = Failing(status=503, times=5)
+    with pages_of(browser, mongo_url, prefix, principal=who) as pages:
+        first = pages.open("token=a")
+        second = pages.open("token=a")
+        becomes(lambda: pages.subscriptions() == 4)
+        who.fail(times=5)
+        pages.site.recheck()
+        becomes(lambda: pages.subscriptions() == 4)
+        assert who.failures == 10
+        pages.write()
+        for tab in (first, second):
+            becomes(lambda tab=tab: pages.exact(tab))
+        assert pages.sockets() == 1

@@ -1,10 +1,11 @@
 /** One live query over HTTP: requests from one position to the next, through caches that may be wrong. */
 
+import { AGAIN, pauseAfter } from "./live_pauses.ts";
 import type { Match } from "./live_rows.ts";
 import type { LiveStream, Message } from "./live_streams.ts";
 
 export interface HttpOptions {
-	/** Credentials, or a function that gives the present ones before each request. */
+	/** Credentials, or a function that gives the present ones before each request, and once more after a 401. */
 	readonly token?: string | (() => string | Promise<string>);
 	/** Longest pause before a new request after a failure, in ms. */
 	readonly longestPause?: number;
@@ -29,12 +30,10 @@ interface Body {
 
 /** The server holds a poll for 30 s at most. */
 const PATIENCE_MS = 60_000;
-const SHORTEST_PAUSE = 100;
 /** Times that the server may not know the position before the client gives up, without a change in between. */
 const MOST_GONE = 5;
 const GONE = 409;
-/** Statuses after which the client waits and asks again. */
-const AGAIN = new Set([429, 500, 502, 503, 504]);
+const UNAUTHORIZED = 401;
 /** The token of a position inside a chunk: only behind its last change the result is shown. */
 const INSIDE = "///";
 
@@ -159,6 +158,7 @@ export class Polling {
 
 	/** The answer to a request. Tries until the server answers, or the stream has ended. */
 	async #asked(first: string): Promise<Body | undefined> {
+		let renewable = typeof this.#options.token === "function";
 		for (let url = first; ; url = changed(url, ["live", "cursor"])) {
 			let response: Response | undefined;
 			let text = "";
@@ -170,6 +170,11 @@ export class Polling {
 				if (this.#ending.signal.aborted) return undefined;
 				if (this.#hurry.signal.aborted) continue;
 				response = undefined;
+			}
+			if (response?.status === UNAUTHORIZED && renewable) {
+				// The token may have ended during a long poll. A second refusal is final.
+				renewable = false;
+				continue;
 			}
 			if (response && !AGAIN.has(response.status)) {
 				this.#failures = 0;
@@ -188,9 +193,9 @@ export class Polling {
 	}
 
 	#pause(seconds: number): Promise<void> {
-		const longest = Math.min(this.#options.longestPause ?? 10_000, SHORTEST_PAUSE * 2 ** ++this.#failures);
+		const pause = pauseAfter(++this.#failures, this.#options.longestPause);
 		return new Promise((resolve) => {
-			const timer = setTimeout(resolve, seconds * 1_000 + longest * Math.random());
+			const timer = setTimeout(resolve, seconds * 1_000 + pause);
 			const wake = () => {
 				clearTimeout(timer);
 				resolve();

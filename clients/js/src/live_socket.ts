@@ -2,16 +2,15 @@
 
 import { type Line, SocketLine } from "./live_lines.ts";
 import type { LiveOptions } from "./live_options.ts";
+import { AGAIN, pauseAfter, TOO_MANY } from "./live_pauses.ts";
 import type { Carrier, LiveStream, Message } from "./live_streams.ts";
 import { canShare, lineName, SharedLine } from "./live_tabs.ts";
 
-const SHORTEST_PAUSE = 100;
 /** A server that is not heard within this time after a sleep is given up, in ms. */
 const AWAKE_MS = 5_000;
 /** Browsers let hidden pages act once a minute, at least. */
 const HIDDEN_MS = 60_000;
 const LOST_PINGS = 3;
-const TOO_MANY = 429;
 
 export class Socket implements Carrier {
 	#token: LiveOptions["token"];
@@ -35,6 +34,8 @@ export class Socket implements Carrier {
 	#pinging: ReturnType<typeof setInterval> | undefined;
 	#probing: ReturnType<typeof setTimeout> | undefined;
 	#retrying: ReturnType<typeof setTimeout> | undefined;
+	/** Timers of the streams that the server could not serve, by their ids. */
+	#waiting = new Map<string, ReturnType<typeof setTimeout>>();
 	#cut = false;
 
 	constructor(url: string, options: LiveOptions) {
@@ -52,6 +53,7 @@ export class Socket implements Carrier {
 	}
 
 	close(stream: LiveStream<unknown>): void {
+		clearTimeout(this.#waiting.get(stream.id));
 		if (this.#streams.delete(stream.id)) this.#send({ type: "unsubscribe", id: stream.id });
 		if (!this.#streams.size) this.#leave();
 	}
@@ -137,20 +139,25 @@ export class Socket implements Carrier {
 		const stream = this.#streams.get(message.id ?? "");
 		if (!stream) return;
 		if (message.type === "error") {
-			if (message.error?.status === TOO_MANY && this.#share) {
-				// All tabs together have too many subscriptions for one socket.
-				return this.#alone();
-			}
+			const status = message.error?.status;
+			// All tabs together may have too many subscriptions for one socket.
+			if (status !== TOO_MANY) {
+				if (AGAIN.has(status) && stream.again()) return this.#later(stream);
+			} else if (this.#share) return this.#alone();
 			this.#streams.delete(stream.id);
-		}
+		} else stream.refusals = 0;
 		stream.take(message);
+	}
+
+	/** Subscribe again after a while. */
+	#later(stream: LiveStream<unknown>): void {
+		const pause = pauseAfter(++stream.refusals, this.#options.longestPause);
+		this.#waiting.set(stream.id, setTimeout(() => this.renew(stream), pause));
 	}
 
 	/** The subscriptions are gone; streams that may go on wait for the next ones. */
 	#lost(): void {
-		this.#ready = false;
-		clearInterval(this.#pinging);
-		clearTimeout(this.#probing);
+		this.#hush();
 		for (const stream of [...this.#streams.values()]) if (!stream.lost()) this.#streams.delete(stream.id);
 	}
 
@@ -158,19 +165,23 @@ export class Socket implements Carrier {
 		this.#attempt = this.#line = undefined;
 		this.#lost();
 		if (!this.#streams.size || this.#resting) return;
-		// Clients that lost one server come back spread over time.
-		const most = Math.min(this.#options.longestPause ?? 10_000, SHORTEST_PAUSE * 2 ** ++this.#failures);
-		this.#retrying = setTimeout(() => this.#connect(), most * Math.random());
+		this.#retrying = setTimeout(() => this.#connect(), pauseAfter(++this.#failures, this.#options.longestPause));
 	}
 
 	/** Leave the line. The streams stay. */
 	#leave(silent = false): void {
 		clearTimeout(this.#retrying);
-		clearInterval(this.#pinging);
-		clearTimeout(this.#probing);
-		this.#ready = false;
+		this.#hush();
 		this.#line?.close(silent);
 		this.#retrying = this.#line = this.#attempt = undefined;
+	}
+
+	/** Send nothing more: the next line begins with all streams. */
+	#hush(): void {
+		this.#ready = false;
+		clearInterval(this.#pinging);
+		for (const timer of [this.#probing, ...this.#waiting.values()]) clearTimeout(timer);
+		this.#waiting.clear();
 	}
 
 	get #every(): number {

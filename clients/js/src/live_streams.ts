@@ -66,7 +66,7 @@ interface Observer<T> {
 
 /** Options of both kinds of streams. */
 export interface StreamOptions {
-	/** Connections after the first; negative: any number. */
+	/** Connections after the first; negative: any number. An error that may pass counts as a lost connection. */
 	readonly reconnect?: number;
 	/** ms between two updates of one record, at least; negative: off. */
 	readonly collapse?: number;
@@ -89,6 +89,8 @@ export abstract class LiveStream<T> implements AsyncIterable<T> {
 	readonly id: string = crypto.randomUUID();
 	/** Since when the result may be outdated; undefined: it is up to date. */
 	staleSince: string | undefined;
+	/** @internal Errors in a row that may pass. */
+	refusals = 0;
 	#fields: object;
 	#carrier: Carrier;
 	#reconnects: number;
@@ -157,14 +159,18 @@ export abstract class LiveStream<T> implements AsyncIterable<T> {
 		}
 	}
 
-	/** @internal The socket broke off. Returns whether the stream goes on with the next one; `final`: there is none. */
-	lost(final = false): boolean {
-		if (final || this.#reconnects === 0) {
-			this.#end(undefined, false);
-			return false;
-		}
+	/** @internal Whether the stream may connect once more. */
+	again(): boolean {
+		if (this.#reconnects === 0) return false;
 		if (this.#reconnects > 0) this.#reconnects--;
 		return true;
+	}
+
+	/** @internal The socket broke off. Returns whether the stream goes on with the next one; `final`: there is none. */
+	lost(final = false): boolean {
+		if (!final && this.again()) return true;
+		this.#end(undefined, false);
+		return false;
 	}
 
 	/** @internal */

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,10 +11,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from quaestor.client.live.credentials import Credentials, present_token
+from quaestor.client.live.pauses import UNAVAILABLE, spread_pause_s
 from quaestor.client.live.rows import LiveRows, OutOfStepError
 from quaestor.client.live.streams import decoded, query_fields
 from quaestor.errors import ConfigurationError, SubscriptionError
-from quaestor.tasks import pause_after
 
 if TYPE_CHECKING:
     import httpx
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 _READ_S: Final = 60.0
 _MOST_GONE: Final = 5
 """Times that the server may not know the client's position before the client gives up, without a change in between."""
-_FIRST_PAUSE_S: Final = 0.2
-_LONGEST_PAUSE_S: Final = 10.0
-_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
+_AGAIN: Final = UNAVAILABLE | {429}
+_UNAUTHORIZED: Final = 401
 _WAITING: Final = ("live", "cursor")
 
 
@@ -50,6 +49,8 @@ class HttpLiveQuery:
     options:
         pipeline: stages of an aggregation, in place of the filter, `sort`, `skip` and `limit`.
         collation: rules by which strings compare, such as {"locale": "de"}.
+        token: credentials, sent as `Authorization: Bearer`, or a function that gives the present ones before each request. After
+            a 401 the query asks the function and the server once more.
 
     Iteration raises SubscriptionError if the server refuses the query, or if a proxy gives answers to other requests.
     """
@@ -68,9 +69,10 @@ class HttpLiveQuery:
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise ConfigurationError(f"{url!r} is no URL of HTTP: write 'https://shop.example/live'")
-        unknown = sorted(options.keys() - {"pipeline", "collation"})
+        unknown = sorted(options.keys() - {"pipeline", "collation", "token"})
         if unknown:
             raise ConfigurationError(f"HttpLiveQuery has no option {unknown[0]!r}")
+        self._credentials: Credentials = options.pop("token", None)
         fields = query_fields(collection, filter, sort, skip, limit, **options)
         self._url = f"{url.rstrip('/')}/{quote(fields.pop('bucket'), safe='')}"
         if "offset" in fields:
@@ -163,21 +165,26 @@ class HttpLiveQuery:
 
         if self._http is None:
             self._http, self._own = httpx.AsyncClient(timeout=_READ_S), True
+        may_renew = callable(self._credentials)
         while True:
+            token = await present_token(self._credentials)
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
             response: httpx.Response | None = None
             with suppress(httpx.TransportError):
-                response = await self._http.get(self._url + url, follow_redirects=False)
-            if response is not None and response.status_code not in _AGAIN:
+                response = await self._http.get(self._url + url, headers=headers, follow_redirects=False)
+            if response is not None and response.status_code == _UNAUTHORIZED and may_renew:
+                may_renew = False  # the token may have ended during a long poll; a second refusal is final
+            elif response is not None and response.status_code not in _AGAIN:
                 self._failed = 0
                 return _checked(url, response.status_code, response.text)
-            await self._pause(response)
+            else:
+                await self._pause(response)
             url = _changed(url, without=_WAITING)
 
     async def _pause(self, response: httpx.Response | None) -> None:
         self._failed += 1
-        longest_s = pause_after(self._failed, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         after = "" if response is None else response.headers.get("retry-after", "")
-        await asyncio.sleep(random.uniform(0, longest_s) + (float(after) if after.isdigit() else 0))
+        await asyncio.sleep(spread_pause_s(self._failed) + (float(after) if after.isdigit() else 0))
 
 
 def _checked(url: str, status: int, text: str) -> _Answer:

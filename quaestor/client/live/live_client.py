@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from quaestor.client.live.credentials import Credentials, present_token
 from quaestor.client.live.streams import EventStream, LiveStream, ResultStream, decoded, query_fields
 from quaestor.errors import ConfigurationError, SubscriptionError
 from quaestor.tasks import ended
@@ -18,8 +18,6 @@ from quaestor.tasks import ended
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-Credentials = str | Callable[[], str | Awaitable[str]] | None
-"""Token of the client, or a function that gives the present one before each connection."""
 _SPREAD_S: Final = 1.0
 """Clients that lost one server come back spread over this time."""
 _MOST_BYTES: Final = 64 * 1024 * 1024
@@ -60,6 +58,7 @@ class LiveClient:
         self._forms = ["quaestor.v1.bson", "quaestor.v1"] if binary else ["quaestor.v1"]
         self._streams: dict[str, LiveStream[Any]] = {}
         self._socket: ClientConnection | None = None
+        self._retries: set[asyncio.Task[None]] = set()
         self._cut = False
         self._task: asyncio.Task[None] | None = None
 
@@ -90,7 +89,7 @@ class LiveClient:
             collation: rules by which strings compare, such as {"locale": "de"}.
             collapse_ms: between two updates of one record, at least; negative (the default): off.
             poll_ms: between two readings of a result that is read again, at least; 0 (the default): as the server does.
-            reconnects: connections after the first; negative (the default): any number.
+            reconnects: connections after the first; negative (the default): any number. An error that may pass counts as one.
 
         Raises SubscriptionError if the server refuses the query.
         """
@@ -201,8 +200,7 @@ class LiveClient:
 
         pinging = asyncio.create_task(self._ping(socket), name="quaestor-live-ping")
         try:
-            token = self._token() if callable(self._token) else self._token
-            token = await token if inspect.isawaitable(token) else token
+            token = await present_token(self._token)
             if token is not None:
                 await socket.send(json.dumps({"type": "token", "token": token}))
             if self._cut:
@@ -211,21 +209,31 @@ class LiveClient:
             for stream in list(self._streams.values()):
                 await socket.send(json.dumps(stream.request()))
             async for text in socket:
-                await self._take(socket, decoded(text))
+                await self._take(decoded(text))
         except ConnectionClosed:
             return
         finally:
-            await ended([pinging])
+            await ended([pinging, *self._retries])  # the next socket begins with all streams
 
-    async def _take(self, socket: ClientConnection, message: Mapping[str, Any]) -> None:
+    async def _take(self, message: Mapping[str, Any]) -> None:
         stream = self._streams.get(message.get("id") or "")
         if stream is None:
             return
-        if stream.take(message):
-            await socket.send(json.dumps({"type": "unsubscribe", "id": stream.id}))
-            await socket.send(json.dumps(stream.request()))
+        pause_s = stream.pause_before_retry_s(message)
+        if pause_s is not None:
+            retry = asyncio.create_task(self._subscribe_again(stream, pause_s), name="quaestor-live-retry")
+            self._retries.add(retry)
+            retry.add_done_callback(self._retries.discard)
+        elif stream.take(message):
+            await self._subscribe_again(stream)
         elif message["type"] == "error":
             self._streams.pop(stream.id, None)
+
+    async def _subscribe_again(self, stream: LiveStream[Any], pause_s: float = 0) -> None:
+        await asyncio.sleep(pause_s)
+        if stream.id in self._streams:
+            await self._send({"type": "unsubscribe", "id": stream.id})
+            await self._send(stream.request())
 
     async def _ping(self, socket: ClientConnection) -> None:
         from websockets.exceptions import ConnectionClosed

@@ -16,6 +16,7 @@ import bson
 from bson import CodecOptions, json_util
 from bson.codec_options import DatetimeConversion
 
+from quaestor.client.live.pauses import UNAVAILABLE, spread_pause_s
 from quaestor.client.live.rows import LiveRows, Message, OutOfStepError
 from quaestor.errors import ConfigurationError, SubscriptionError
 
@@ -74,6 +75,7 @@ class LiveStream(ABC, Generic[Item]):
         self.stale_since: str | None = None
         self._fields = {"type": "subscribe", "id": self.id, **fields}
         self._reconnects = reconnects
+        self._refusals = 0
         self._token: str | None = None
         self._ended = ended
         self._error: SubscriptionError | None = None
@@ -99,10 +101,22 @@ class LiveStream(ABC, Generic[Item]):
         self._reconnects -= self._reconnects > 0
         return True
 
+    def pause_before_retry_s(self, message: Message) -> float | None:
+        """Return the pause before the stream subscribes again, in seconds; None: the message is no error that may pass.
+
+        Each such error counts as a lost connection.
+        """
+        if message["type"] != "error" or message["error"]["status"] not in UNAVAILABLE or self._reconnects == 0:
+            return None
+        self._reconnects -= self._reconnects > 0
+        self._refusals += 1
+        return spread_pause_s(self._refusals)
+
     def take(self, message: Message) -> bool:
         """Take a message of the server. Return whether the result has to be read anew."""
         kind = message["type"]
         if kind in ("result", "resumed"):
+            self._refusals = 0
             self._active.set()
         token = message.get("offset_token")
         try:

@@ -29,6 +29,11 @@ class ClientRights:
         self._judging = asyncio.Lock()
         """Held while `who` is asked: the answer to an older token must not replace that to a newer one."""
 
+    @property
+    def user(self) -> str | None:
+        """User of the principal; None: anonymous, or no grant."""
+        return None if self._grant is None else self._grant.principal.user
+
     async def present(self) -> Principal:
         """The principal now. Raises what `granted` raises."""
         async with self._judging:
@@ -61,9 +66,12 @@ class ClientRights:
             return None if self._grant is None else await self._judge(self.token)
 
     async def _judge(self, token: str | None) -> Principal | None:
-        before, self._grant = self._grant, None
-        grant = self._grant = await self._granted(token)
-        self.token = token
+        before, self.token = self._grant, token  # also if it is refused, or cannot be judged now: the older one is over
+        try:
+            grant = self._grant = await self._granted(token)
+        except BaseException:
+            self._grant = None
+            raise
         return None if before is None or before.principal == grant.principal else grant.principal
 
     async def _granted(self, token: str | None) -> Grant:

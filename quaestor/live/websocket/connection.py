@@ -157,6 +157,11 @@ class SocketConnection:
         if self._rights.expire():
             self._end_all(expired())
 
+    @property
+    def user(self) -> str | None:
+        """User of the socket now, if one is known."""
+        return self._rights.user
+
     async def recheck(self) -> None:
         """Look anew at the rights of the client. Subscriptions go on with the rights that the client has now."""
         with suppress(ProtocolError):
@@ -310,7 +315,7 @@ class SocketConnection:
                     self._tasks.start_soon(self._move, subscription, wanted, principal)
 
     async def _move(self, subscription: SocketSubscription, wanted: WantedResult, principal: Principal) -> None:
-        """Find a new group for a subscription that left its group. After a newer change of rights that one's task does so."""
+        """Find a new group for a subscription that left its group. After a newer change of rights the newer task does so."""
         problem: ProtocolError | None = None
         try:
             group = await self._group(wanted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -177,8 +177,11 @@ class LiveEndpoint:
         finally:
             give_back()
 
-    async def recheck(self) -> None:
-        """See LiveQueries.recheck."""
+    async def recheck(self, users: Set[str] | None = None) -> None:
+        """See LiveQueries.recheck.
+
+        users: only the clients of these users; None: all.
+        """
         at_once = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
 
         async def recheck(socket: SocketConnection) -> None:
@@ -187,7 +190,8 @@ class LiveEndpoint:
 
         async with anyio.create_task_group() as tasks:  # a slow answer about one client does not delay the others
             for socket in list(self._sockets):
-                tasks.start_soon(recheck, socket)
+                if users is None or socket.user in users:
+                    tasks.start_soon(recheck, socket)
 
     @property
     def wait_ms(self) -> int:
