@@ -3,17 +3,19 @@
 Frameworks find a field by comparing the names of a request, one after the other, with the wanted name. Therefore the names in a
 handler's scope note their comparands. Any other use of a name (hashing, decoding, slicing) makes a copy whose comparisons are
 not seen; that counts as reading all fields. Some frameworks are known here. Quart copies the names and goes on comparing. The
-route declares FastAPI's header models. Starlette's tracing decides nothing. Where the app forwards, copies go on noting, and
-comparisons within an HTTP client decide nothing.
+route declares FastAPI's header models. Starlette's tracing decides nothing.
 
-Uses by C code that bypass a type's methods (`b"".join(names)`, a regular expression) cannot be seen. Neither can fields that a
-handler distinguishes by their values alone.
+Where the app forwards, copies by `decode`, `encode`, `lower` and `title` go on noting. Any other use makes a copy that cannot
+note, so it counts as a look into all fields (`AskedFields.examined`). Uses by an HTTP client for its own request decide nothing.
+
+Uses by C code that bypass a type's methods (`b"".join(names)`, a regular expression, `multidict`) cannot be seen. Neither can
+fields that a handler distinguishes by their values alone.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, SupportsIndex
 
 from quaestor.read_path.asked_fields import AskedFields
@@ -24,6 +26,10 @@ _DECIDES_NOTHING = frozenset({"fastapi.dependencies.utils", "starlette.middlewar
 """Modules whose copies decide nothing, or only by fields that the route declares."""
 _CLIENTS = frozenset({"aiohttp", "h11", "h2", "hpack", "http", "httpcore", "httpx", "multidict", "requests", "urllib3"})
 """Packages that make a request out of the fields they receive."""
+_CLIENT_MODULES = frozenset({"urllib.request"})
+"""Modules that do the same, in packages that do other things as well. `httpx` calls this one for its cookies."""
+_COPIES_WITHOUT_NOTING = frozenset({"litestar"})
+"""Packages that keep the names in a mapping of C code, which compares them unseen."""
 _PASSES_ON = frozenset(
     {"starlette.datastructures", "starlette.requests", "collections.abc", "_collections_abc", __name__}
 )
@@ -41,14 +47,48 @@ def _caller(depth: int) -> str:
     return module if module.__class__ is str else ""
 
 
+class _Kinds(dict[str, bool | None]):
+    """Kinds of modules by name: True for a client's, None for code that only passes values on, False for the rest."""
+
+    def __missing__(self, module: str) -> bool | None:
+        client = module.partition(".")[0] in _CLIENTS or module in _CLIENT_MODULES
+        kind = self[module] = client or (None if module in _PASSES_ON else False)
+        return kind
+
+
+_KINDS = _Kinds()
+
+
+def _of_client(depth: int) -> bool:
+    """Whether an HTTP client uses a name for its own request.
+
+    A client's mapping (`httpx.Headers`) may also serve other code as a copy of the fields. A use by a method of the mapping that
+    other code called is that code's use.
+    """
+    frame: Any = sys._getframe(depth)
+    entry: Any = None
+    try:
+        # This runs at every comparison that a client makes, so it calls nothing.
+        while (kind := _KINDS[frame.f_globals["__name__"]]) is not False:
+            if kind:
+                entry = frame
+            frame = frame.f_back
+    except (KeyError, AttributeError, TypeError):  # nameless code, or the end of the stack
+        pass
+    if entry is None:
+        return False
+    code = entry.f_code
+    return not (code.co_argcount and isinstance(entry.f_locals.get(code.co_varnames[0]), Mapping))
+
+
 class _Telling:
     """Value that notes its use in AskedFields."""
 
     _asked: AskedFields
 
     def _note(self, other: object) -> None:
-        """Note a comparison, unless the HTTP client of a forwarding app made it."""
-        if not (self._asked.forwards and (isinstance(other, _Telling) or _caller(3).partition(".")[0] in _CLIENTS)):
+        """Note a comparison, unless a forwarding app's HTTP client or the copying of two names made it."""
+        if not (self._asked.forwards and (isinstance(other, _Telling) or _of_client(3))):
             self._asked.note(other)
 
     @classmethod
@@ -89,6 +129,7 @@ class AskedName(_Telling, bytes):
         if caller not in _DECIDES_NOTHING:
             self._asked.note_everything()
             if self._asked.forwards:
+                self._asked.examined |= caller.partition(".")[0] in _COPIES_WITHOUT_NOTING
                 return AskedText.of(text, self._asked)
         return text
 
@@ -192,13 +233,28 @@ def _noting(base: type, method: str, note: Callable[[AskedFields], None]) -> Cal
     return noted
 
 
+def _appended(base: Any, note: Callable[[AskedFields], None]) -> Callable[..., Any]:
+    def noted(self: Any, other: Any) -> Any:
+        note(self._asked)
+        return other + base.__getitem__(self, slice(None))
+
+    return noted
+
+
+def _note_use(asked_fields: AskedFields) -> None:
+    """Note a use whose result cannot note its comparands."""
+    asked_fields.note_everything()
+    if asked_fields.forwards and not asked_fields.examined:
+        asked_fields.examined = not _of_client(2)
+
+
 def _note_condition(asked_fields: AskedFields) -> None:
     if asked_fields.conditions is not None:
         asked_fields.conditions.shown = True
 
 
 def _note_condition_and_everything(asked_fields: AskedFields) -> None:
-    asked_fields.note_everything()
+    _note_use(asked_fields)
     _note_condition(asked_fields)
 
 
@@ -217,11 +273,13 @@ def _note_the_rest(kind: type, base: type, note: Callable[[AskedFields], None]) 
     for method in dir(base):
         if method not in _SILENT and method not in vars(kind) and callable(getattr(base, method)):
             setattr(kind, method, _noting(base, method, note))
+    # Without this method, C code would append the value to a plain text unseen.
+    setattr(kind, "__radd__", _appended(base, note))  # noqa: B010
 
 
-_note_the_rest(AskedName, bytes, AskedFields.note_everything)
+_note_the_rest(AskedName, bytes, _note_use)
 _note_the_rest(AskedCondition, bytes, _note_condition_and_everything)
-_note_the_rest(AskedText, str, AskedFields.note_everything)
+_note_the_rest(AskedText, str, _note_use)
 _note_the_rest(_Address, str, _note_client)
 for _method in ("__eq__", "__ne__", "__hash__", "__repr__", "__add__", "count", "index", "__contains__"):
     setattr(AskedClient, _method, _noting(tuple, _method, _note_client))

@@ -104,14 +104,16 @@ class AskedFields:
     entries: of the scope and its state that only middlewares around the cache can add: "scope.org", "state.org".
     conditions: the request's, if the handler may see them; None: it sees none, or they are fields like any other.
     forwards: a copy of all fields goes to an origin, unchanged.
+    examined: the handler of a forwarding app used the names in a way that may decide unseen, so the copy counts as its own.
     """
 
-    __slots__ = ("client", "conditions", "entries", "everything", "forwards", "names")
+    __slots__ = ("client", "conditions", "entries", "everything", "examined", "forwards", "names")
 
     def __init__(self, *, forwards: bool = False) -> None:
         self.forwards = forwards
         self.names: set[bytes] = set()
         self.everything = False
+        self.examined = False
         self.client = False
         self.entries: set[str] = set()
         self.conditions: Conditions | None = None
@@ -161,7 +163,7 @@ def refusal(
     if unsaid:
         for name, _ in request_headers:
             asked_for = asked_fields.everything or name in asked_fields.names or name in policy.headers
-            if asked_for and name not in ignored and _opens(name):
+            if asked_for and name not in ignored and opens(name):
                 return CREDENTIALS, (
                     f"the handler asked for {name.decode('latin-1')}, which looks like a credential that may be revoked without"
                     " a write to the database; declare with whom its answers are shared"
@@ -183,7 +185,8 @@ def deciding(
 
     with_body: the request is keyed by its body, and by the fields that describe it.
     of_origin: its handler read nothing, so a forwarded answer is the origin's. The `Vary` of the answer then names the deciding
-        fields; the copy of all fields does not. A field that the handler looks up by name decides in any case.
+        fields; the copy of all fields does not, unless the handler examined it. A field that the handler looks up by name
+        decides in any case.
     """
     names = {
         name
@@ -193,7 +196,8 @@ def deciding(
     }
     if with_body:
         names -= _OF_BODY
-    if asked_fields.everything and not (asked_fields.forwards and of_origin):
+    passed_on = asked_fields.forwards and of_origin and not asked_fields.examined
+    if asked_fields.everything and not passed_on:
         names = {whole(policy)}
     # Accept-Encoding only chooses the coding, and an answer without a coding is good for every client.
     coded = any(name == b"content-encoding" for name, _ in response_headers)
@@ -230,7 +234,8 @@ def all_that_count(
 
 
 @lru_cache(maxsize=2048)
-def _opens(name: bytes) -> bool:
+def opens(name: bytes) -> bool:
+    """Whether a field's name looks like a key, although `request.NOTABLE` does not contain it."""
     plain = name.replace(b"_", b"-")
     return plain not in _OPENS_NOTHING and not plain.startswith(b"sec-") and _OPENS.search(plain) is not None
 

@@ -1,16 +1,21 @@
 """Fields that may identify a client to an origin behind the proxy, although no list names them.
 
 An identity proxy may identify the client in any field: X-Forwarded-Email, X-Access-Key, X-Client-IP. A list of such names can
-never be complete. A proxy forwards every field, so its cache cannot see which of them the origin reads. There every `X-` field is
-a credential, except fields known to be independent of the client, and those of the setting `ignored_fields`. The origin
-revokes that by `public`, `s-maxage`, or a `Vary` that names the field.
+never be complete. A proxy forwards every field, so its cache cannot see which of them the origin reads. Credentials are here:
+
+- every `X-` field, except fields known to be independent of the client;
+- names that look like a key: Ocp-Apim-Subscription-Key, Signature (RFC 9421), DPoP (RFC 9449);
+- fields in which a proxy or a CDN names the client: Remote-Groups, True-Client-IP, CF-Connecting-IP.
+
+The setting `ignored_fields` revokes that. The origin does too, by `public`, `s-maxage`, or a `Vary` that names the field.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
-from quaestor.read_path.asked_fields import CORRELATION
+from quaestor.read_path.asked_fields import CORRELATION, opens
 from quaestor.read_path.request import NOTABLE, Notable
 
 _HARMLESS = CORRELATION | frozenset(
@@ -23,6 +28,8 @@ _HARMLESS = CORRELATION | frozenset(
         b"x-purpose",
     }
 )
+_NAMES_CLIENT = re.compile(rb"^remote-|(?:^|-)(?:client|connecting)-ip(?:v[46])?$")
+"""Names in which identity proxies and CDNs say who the client is, or where."""
 
 
 class UnlistedFields(Notable):
@@ -38,4 +45,8 @@ class UnlistedFields(Notable):
     def judge(self, name: bytes) -> bool:
         """Whether a field needs a closer look."""
         plain = name.replace(b"_", b"-")
-        return NOTABLE[name] or (plain.startswith(b"x-") and plain not in self._harmless)
+        if NOTABLE[name]:
+            return True
+        if plain in self._harmless:
+            return False
+        return plain.startswith(b"x-") or opens(name) or _NAMES_CLIENT.search(plain) is not None

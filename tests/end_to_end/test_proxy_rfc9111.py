@@ -14,6 +14,7 @@ import pytest
 
 from quaestor.proxy.options import ProxyOptions
 from quaestor.proxy.server import application, configuration
+from quaestor.read_path.unlisted_fields import UnlistedFields
 from tests.end_to_end.scripted_origin import PLAIN, Asked, answer, scripted_origin, serving
 from tests.support import eventually
 
@@ -211,7 +212,19 @@ async def test_an_answer_to_a_request_with_credentials_is_shared_only_if_the_ori
             assert len(w.asked) == (1 if shared else 2), field_
 
 
-IDENTITY = ("x-forwarded-email", "x-access-key", "x-client-ip", "x-original-uri", "x-badge")
+IDENTITY = (
+    "x-forwarded-email", "x-access-key", "x-client-ip", "x-original-uri", "x-badge",
+    "ocp-apim-subscription-key", "access-key", "signature", "signature-input", "dpop", "licence",
+    "remote-groups", "remote-email", "remote-addr",
+    "true-client-ip", "cf-connecting-ip", "cf-connecting-ipv6", "fastly-client-ip", "client-ip",
+)  # fmt: skip
+ORDINARY = (
+    "accept", "accept-charset", "accept-encoding", "accept-language", "cdn-loop", "cf-ipcountry", "cf-ray", "cf-visitor",
+    "device-memory", "dnt", "downlink", "early-data", "ect", "idempotency-key", "if-none-match", "max-forwards", "origin",
+    "priority", "purpose", "referer", "rtt", "save-data", "sec-ch-ua", "sec-fetch-user", "sec-gpc", "sec-websocket-key",
+    "traceparent", "upgrade-insecure-requests", "user-agent", "via", "width",
+)  # fmt: skip
+"""Fields that browsers and CDNs send, and that say nothing of who the client is."""
 
 
 @pytest.mark.parametrize("name", IDENTITY)
@@ -241,6 +254,22 @@ async def test_the_origin_says_that_an_unlisted_field_is_no_credential(lines: li
         for badge in ({"x-badge": "ann"}, {"x-badge": "bob"}):
             await w.get(**badge)
         assert len(w.asked) == requested
+
+
+async def test_ordinary_fields_of_browsers_and_cdns_are_no_credentials() -> None:
+    """Each client has its own values, and receives the one answer."""
+    async with world(ok("Cache-Control: max-age=100")) as w:
+        for name in ORDINARY:
+            for value in ("1", "2"):
+                await w.get(**{name: value})
+                assert len(w.asked) == 1, name
+
+
+@pytest.mark.parametrize("name", ["cf-connecting-ip", "remote-groups", "access-key", "x-badge"])
+def test_the_setting_names_fields_that_are_no_credentials(name: str) -> None:
+    """Behind a CDN each request carries the client's address, for example."""
+    assert UnlistedFields(())[name.encode()]
+    assert not UnlistedFields({name.encode()})[name.encode()]
 
 
 @pytest.mark.parametrize("name", ["x-request-id", "x-requested-with", "x-amzn-trace-id", "x-forwarded-for"])

@@ -56,6 +56,7 @@ ALL = (b"*",)
         (lambda s: sorted(s["headers"]), ALL),
         (lambda s: f"{s['headers']}", ALL),
         (lambda s: s["headers"][0][0] + b"", ALL),
+        (lambda s: b"" + s["headers"][0][0], ALL),
         (lambda s: [bytes(n) for n, _ in s["headers"]], ALL),
         (lambda s: Request(s).url, ()),
         (lambda s: Request(s).cookies, ()),
