@@ -12,8 +12,8 @@ acknowledgement of each write to
 Both applications are started as a server starts them. The middleware then freezes what they have loaded. Without that, a full
 garbage collection of 80 to 300 ms falls among the writes five times a burst.
 
-Meanwhile a page of a third collection, which receives no writes, is read: how long a hit takes. The three take turns, burst by
-burst.
+Meanwhile a page of a third collection, which receives no writes, is read: the share of hits, and how long a hit takes. The three
+take turns, burst by burst.
 Aim: at most 250 ms.
 Run: python -m benchmarks.burst_latency [--rounds 3] [--no-save] (3 minutes)
 """
@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
@@ -145,19 +146,36 @@ async def _site(url: str, redis_url: str | None) -> AsyncIterator[httpx.AsyncCli
     gc.collect()  # of what an ended application leaves; it would fall among the writes of the next one
 
 
-async def _hits_s(http: httpx.AsyncClient, hits_s: list[float], ended: asyncio.Event) -> None:
-    """Notes how long each hit takes, on a page that nobody writes."""
-    while not ended.is_set():
-        begun = time.perf_counter()
-        answer = await http.get("/still")
-        if "; hit" in answer.headers.get("cache-status", ""):
-            hits_s.append(time.perf_counter() - begun)
-        await asyncio.sleep(0.01)
+@dataclass(slots=True)
+class StillPage:
+    """Answers of a page that nobody writes.
+
+    hits_ms: how long each hit took.
+    answers: number of all answers. A backlog of more than the staleness bound ends the hits: then handlers answer.
+    """
+
+    hits_ms: list[float] = field(default_factory=list)
+    answers: int = 0
+
+    async def read(self, http: httpx.AsyncClient, ended: asyncio.Event) -> None:
+        """Read the page until `ended`."""
+        while not ended.is_set():
+            begun = time.perf_counter()
+            answer = await http.get("/still")
+            self.answers += 1
+            if "; hit" in answer.headers.get("cache-status", ""):
+                self.hits_ms.append(1_000 * (time.perf_counter() - begun))
+            await asyncio.sleep(0.01)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the share of hits, and how long they took."""
+        share = round(len(self.hits_ms) / max(1, self.answers), 4)
+        return {"share_of_hits": share} | ({"hits": harness.summary(self.hits_ms)} if self.hits_ms else {})
 
 
 async def _measured(url: str, redis_url: str, rounds: int) -> dict[str, Any]:
     late_ms: dict[str, list[list[float]]] = {}
-    hits_ms: dict[str, list[float]] = {}
+    still: dict[str, StillPage] = {}
 
     def note(name: str, late_s: list[float]) -> None:
         late_ms.setdefault(name, []).append([1_000 * late for late in late_s])
@@ -169,12 +187,11 @@ async def _measured(url: str, redis_url: str, rounds: int) -> dict[str, Any]:
                 while (await http.get("/small")).json()["n"] != number:  # noqa: ASYNC110
                     await asyncio.sleep(0.002)
 
-            ended, hits_s = asyncio.Event(), list[float]()
-            hits = asyncio.create_task(_hits_s(http, hits_s, ended))
+            ended = asyncio.Event()
+            reading = asyncio.create_task(still.setdefault(name, StillPage()).read(http, ended))
             note(name, await _lateness_s(client, burst, shown))
             ended.set()
-            await hits
-            hits_ms.setdefault(name, []).extend(1_000 * hit_s for hit_s in hits_s)
+            await reading
 
     with pymongo.MongoClient[dict[str, Any]](url) as client:
         client[DATABASE].big.insert_many([{"_id": key, "n": 0, "text": "x" * 100} for key in range(RECORDS)])
@@ -191,7 +208,7 @@ async def _measured(url: str, redis_url: str, rounds: int) -> dict[str, Any]:
             "latest_of_each_round_ms": [round(max(run)) for run in runs],
             "late": harness.summary([delay_ms for run in runs for delay_ms in run]),
         }
-        | ({"hits": harness.summary(hits_ms[name])} if name in hits_ms else {})
+        | (still[name].figures() if name in still else {})
         for name, runs in late_ms.items()
     }
 

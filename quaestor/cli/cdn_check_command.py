@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from quaestor.cli.plain_text import line
+
 
 def check(
     name: Annotated[str, typer.Argument(help="The CDN, as its adapter is called: varnish.")],
@@ -34,5 +36,5 @@ def check(
         print(json.dumps({"cdn": name, **findings[0], "findings": findings}))
     else:
         for finding in outcome:
-            print(f"{finding.level:<5}  {name}: {finding.sentence}")
+            print(line(f"{finding.level:<5}  {name}: {finding.sentence}"))
     raise typer.Exit(1 if outcome[0].level == "block" else 0)

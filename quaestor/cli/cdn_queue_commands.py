@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
+from quaestor.cli.plain_text import line
 from quaestor.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def stats(
             print(json.dumps({"queue": name} | fields))
         else:
             age = "nothing is open" if age_s is None else f"the oldest is {age_s:.1f} s old"
-            print(f"{name}: {size.waiting} waiting, {size.taken} taken, {size.dead} dead; {age}")
+            print(line(f"{name}: {size.waiting} waiting, {size.taken} taken, {size.dead} dead; {age}"))
         return size.dead
 
     raise typer.Exit(1 if _each(queue, redis_url, deployment, show) else 0)
@@ -71,7 +72,7 @@ def ls(
             ]
         for row in rows:
             described = "  ".join(f"{field}={value}" for field, value in row.items() if field != "purge")
-            print(json.dumps({"queue": name} | row) if as_json else f"{name}: {row['purge']}  {described}")
+            print(json.dumps({"queue": name} | row) if as_json else line(f"{name}: {row['purge']}  {described}"))
         return len(rows)
 
     _each(queue, redis_url, deployment, show)
@@ -83,7 +84,7 @@ def replay(queue: QueueName = None, redis_url: LayerUrl = None, deployment: Depl
 
     async def again(outbox: PurgeOutbox, name: str) -> int:
         number = await outbox.replay(name, now_ms=_now_ms())
-        print(f"{name}: {number} purges wait again")
+        print(line(f"{name}: {number} purges wait again"))
         return number
 
     _each(queue, redis_url, deployment, again)
@@ -95,7 +96,7 @@ def drop(queue: QueueName = None, redis_url: LayerUrl = None, deployment: Deploy
 
     async def forget(outbox: PurgeOutbox, name: str) -> int:
         number = await outbox.drop(name)
-        print(f"{name}: {number} dead letters dropped")
+        print(line(f"{name}: {number} dead letters dropped"))
         return number
 
     _each(queue, redis_url, deployment, forget)

@@ -9,6 +9,7 @@ import typer
 
 from quaestor.cli import extras
 from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
+from quaestor.cli.plain_text import printable
 
 commands = typer.Typer(
     pretty_exceptions_enable=False, no_args_is_help=True, help="Rates in windows, and the history of all writes."
@@ -59,7 +60,7 @@ def show(
     output = reader.show(
         command.redis_url(settings), settings.deployment, command.lengths(windows), as_json=as_json
     )  # fmt: skip
-    print(output)
+    print(printable(output))
 
 
 @commands.command("compact")

@@ -11,6 +11,7 @@ import typer
 
 from quaestor.cli import extras
 from quaestor.cli.command_settings import Deployment, LayerUrl, command_settings
+from quaestor.cli.plain_text import line
 from quaestor.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -222,14 +223,12 @@ def canary(redis_url: LayerUrl = None, deployment: Deployment = None) -> None:
 
     newest = _published(redis_url, deployment)[0].history()[-1]
     if newest.canary is None:
-        print(
-            f"there is no canary; {newest.number} counts for all results" + (f" ({newest.why})" if newest.why else "")
-        )
+        why = f" ({newest.why})" if newest.why else ""
+        print(line(f"there is no canary; {newest.number} counts for all results{why}"))
         return
     judged = judgement(command_settings(redis_url=redis_url, deployment=deployment), newest)
-    print(
-        f"{newest.number} by {newest.by}: {newest.canary.share} % of the results, {judged.requests} requests: {judged.verdict}"
-    )
+    share = f"{newest.canary.share} % of the results"
+    print(line(f"{newest.number} by {newest.by}: {share}, {judged.requests} requests: {judged.verdict}"))
     for figure in (*judged.figures, *judged.guards):
         print(f"  {figure}")
 
@@ -285,13 +284,13 @@ def _system(delta_s: float | None) -> System:
 
 
 def _show_fit(fit: Fit | Learned, taken: bool) -> None:
-    print(
+    text = (
         f"{fit.kind}: {fit.reads} reads, {fit.tuning.estimator}, quantile {fit.tuning.quantile:g}, exponent "
         f"{fit.tuning.exponent:g}; held back: fresh hits in browsers {fit.before.browser_fresh:.3f} -> "
         f"{fit.after.browser_fresh:.3f}, stale {fit.before.stale:.4f} -> {fit.after.stale:.4f}, purges a second "
-        f"{fit.before.purges_hz:.2f} -> {fit.after.purges_hz:.2f}: {'taken' if taken else 'the present ones stay'}",
-        flush=True,
+        f"{fit.before.purges_hz:.2f} -> {fit.after.purges_hz:.2f}: {'taken' if taken else 'the present ones stay'}"
     )
+    print(line(text), flush=True)
 
 
 def _compared(
@@ -342,4 +341,4 @@ def _show(publication: Publication) -> None:
     if publication.canary is not None:
         what += f"; {publication.canary.share} % of the results: {publication.canary.parameters.encoded()}"
     why = f" ({publication.why})" if publication.why else ""
-    print(f"{publication.number} at {publication.at_ms} by {publication.by or '-'}: {what}{why}")
+    print(line(f"{publication.number} at {publication.at_ms} by {publication.by or '-'}: {what}{why}"))

@@ -106,7 +106,7 @@ class HiddenInputs:
         self._dead = dead
         self._runs: dict[str, _Runs] = {}
         self._routes: dict[Hashable, dict[int, int]] = {}
-        """Differences by shape; _CERTAIN: it has a hidden input."""
+        """Differences by shape since a write explained one; _CERTAIN: it has a hidden input."""
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -172,14 +172,17 @@ class HiddenInputs:
     def _learn(self, route: Hashable, shape: int, decided: _Decided) -> None:
         """Take in that the constants of a shape differ."""
         known = self._routes.pop(route, None) or {}
-        self._routes[route] = known
+        before = known.get(shape, 0)
+        if before < _CERTAIN:
+            known.pop(shape, None)
+            # A difference that a write explains is not kept: it would take the place of a hidden input.
+            if decided is not _Decided.WRITES and _make_room(known):
+                known[shape] = _CERTAIN if decided is _Decided.NOTHING else before + 1
+        if known:
+            self._routes[route] = known
         if len(self._routes) > MOST_ROUTES:
             del self._routes[next(iter(self._routes))]
-        before = known.get(shape, 0)
-        if before >= _CERTAIN or (shape not in known and len(known) >= MOST_SHAPES):
-            return
-        known[shape] = {_Decided.WRITES: 0, _Decided.NOTHING: _CERTAIN, _Decided.PROBABLY_NOTHING: before + 1}[decided]
-        if known[shape] >= _CERTAIN:
+        if before < _CERTAIN <= known.get(shape, 0):
             for tell in self.on_learned:
                 tell(route)
 
@@ -192,6 +195,17 @@ class HiddenInputs:
             if registration is None or self._dead(registration):
                 return _Decided.WRITES
         return _Decided.PROBABLY_NOTHING
+
+
+def _make_room(known: dict[int, int]) -> bool:
+    """Return whether a route's table takes another shape. A full table drops its oldest shape that is not certain."""
+    if len(known) < MOST_SHAPES:
+        return True
+    undecided = next((shape for shape, differences in known.items() if differences < _CERTAIN), None)
+    if undecided is None:
+        return False
+    del known[undecided]
+    return True
 
 
 def _taken_in(shapes: dict[int, RunShape], runs: _Runs, started_ms: int, ended_ms: int) -> list[int]:

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+import structlog
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from quaestor.cache_sketch import RedisCacheSketch
@@ -21,13 +22,15 @@ from quaestor.model import CachedResponse
 from quaestor.observability.telemetry import Telemetry
 from quaestor.redis.clients import SharedClient, shared_client
 from quaestor.settings import Settings
-from quaestor.store import entry_codec
+from quaestor.store import budget_reports, entry_codec
 from quaestor.store.index_redis import RedisIndex
 from quaestor.store.invalidation_script import shared_invalidation
 from quaestor.store.memory import MemoryStore
 from quaestor.store.redis import RedisStore
-from quaestor.store.redis_budget import HALF_LIFE_MS, stored_bytes
+from quaestor.store.redis_budget import HALF_LIFE_MS, USABLE_SHARE, stored_bytes
 from quaestor.store.two_level import TwoLevelStore
+from quaestor.testing import servers
+from tests.support import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -289,3 +292,41 @@ async def test_a_server_with_less_memory_than_the_budget_is_filled_and_goes_on_t
         finally:
             await client.config_set("maxmemory", "0")
             await store.clear()
+
+
+async def test_a_server_with_less_memory_than_the_budget_is_reported_once(
+    valkey: servers.Server, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget_reports, "EVERY_S", 0.01)
+    telemetry, rounds = Telemetry(), count()
+    begun = 0
+
+    async with aclosing(shared_client(valkey.url, timeout_s=20)) as client:
+        budget = new_store(client, prefix).budget
+        tell = budget.tell
+
+        async def counted() -> int:
+            nonlocal begun
+            begun = next(rounds)
+            return await tell()
+
+        async def reports_of_three_rounds() -> list[Any]:
+            until = begun + 4
+            await eventually(lambda: begun >= until)
+            return [report for report in log if report["event"] == "store.redis_small"]
+
+        monkeypatch.setattr(budget, "tell", counted)
+        with structlog.testing.capture_logs() as log:
+            accounting = asyncio.create_task(budget_reports.keep_accounting(budget, telemetry))
+            try:
+                assert await reports_of_three_rounds() == []
+                held = int((await client.info("memory"))["used_memory"])
+                await client.config_set("maxmemory", str(int((held + BUDGET_BYTES / 2) / USABLE_SHARE)))
+                [report] = await reports_of_three_rounds()
+            finally:
+                accounting.cancel()
+                await asyncio.wait([accounting])
+    assert 0 < report["usable_bytes"] < report["shared_bytes"] == BUDGET_BYTES
+    assert "maxmemory" in report["remedy"]
+    gauge = telemetry.families.registry.get_sample_value("quaestor_shared_entries_bytes", {"of": "budget"})
+    assert gauge == budget.limit_bytes < BUDGET_BYTES

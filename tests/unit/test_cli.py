@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from quaestor.cli import audit_command, main
+from quaestor.cdn_ports import Finding as CdnFinding
+from quaestor.cdn_ports import Level
+from quaestor.cli import audit_command, main, ttl_commands
+from quaestor.event_layer.connecting import event_layer
 from quaestor.middleware.audit import Examined
 from quaestor.read_path.verification import Finding
+from quaestor.redis.clients import shared_client
+from quaestor.statistics import published
+from quaestor.statistics.rows import COLLECTION, MEASURES
+from quaestor.store.outbox_redis import RedisOutbox
 from quaestor.testing import servers
+from quaestor.ttl.published import Publication
+from tests.unit.test_ttl_commands import running
 
 BOARD = '{"origin": "JFK", "status": {"$ne": "departed"}}'
 
@@ -104,6 +116,69 @@ def test_texts_of_others_do_not_act_on_the_terminal(hostile: str, capsys: pytest
     text = audit_command._text([examined], [f"/x{hostile}"])
     assert hostile not in text
     assert len(text.splitlines()) == 5
+
+
+HOSTILE = "\x1b[2J\x9b31m\x07\u202e\r\nquaestor: all is well"
+"""Acts on a terminal in five ways, and begins a line of its own."""
+
+
+def test_names_of_collections_do_not_act_on_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In lifetimes that are fitted, and in their publications."""
+    trace = tmp_path / "trace"
+    running(trace, kind=f"db.{HOSTILE}")
+    call("ttl", "fit", str(trace), "--out", str(tmp_path / "lifetimes.json"), "--clients", "2")
+    [fitted, *_] = safe_lines(capsys.readouterr().out)
+    assert ": 2460 reads" in fitted
+    ttl_commands._show(Publication(number=1, base=0, at_ms=0, by=HOSTILE, parameters=None, why=HOSTILE))
+    [shown] = safe_lines(capsys.readouterr().out)
+    assert shown.startswith("1 at 0 by \\x1b[2J")
+
+
+def test_published_windows_do_not_act_on_the_terminal(
+    redis_url: str, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {
+        "start": datetime.fromtimestamp(10, UTC), "window_s": 10, "scope": COLLECTION, "name": f"shop.{HOSTILE}",
+        "top": [{"item": HOSTILE, "count": 3}], **dict.fromkeys(MEASURES, 0), "update": 5,
+    }  # fmt: skip
+    with closing(event_layer(redis_url, prefix)) as layer:
+        published.put(layer, prefix, [row], length_s=10, now_ms=20_000)
+    assert call("statistics", "show", "--windows", "10", "--redis-url", redis_url, "--deployment", prefix) == 0
+    [_, shown] = safe_lines(capsys.readouterr().out)
+    assert shown.startswith("  collection shop.\\x1b[2J")
+    assert "update 0.5/s" in shown
+
+
+def test_reasons_of_a_cdn_do_not_act_on_the_terminal(
+    redis_url: str, prefix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In dead letters, and in the findings of a check."""
+
+    async def fill() -> None:
+        async with shared_client(redis_url) as client:
+            outbox = RedisOutbox(client, deployment=prefix)
+            await outbox.put(HOSTILE, ["0tag a"], until_ms=600_000, now_ms=0)
+            taken = await outbox.take(HOSTILE, token="t", count=1, lease_ms=60_000, now_ms=0)
+            await outbox.bury(HOSTILE, taken, reason=HOSTILE, now_ms=0)
+
+    async def found(app: str, name: str, *, address: str | None) -> list[CdnFinding]:
+        return [CdnFinding(level=Level.WARN, sentence=f"{app} {name} {address}: {HOSTILE}")]
+
+    asyncio.run(fill())
+    for arguments in (("ls", "--dead"), ("stats",), ("replay",), ("drop",)):
+        call("cdn", "queue", *arguments, "--redis-url", redis_url, "--deployment", prefix)
+        [shown] = safe_lines(capsys.readouterr().out)
+        assert shown.startswith("\\x1b[2J")
+    monkeypatch.setattr("quaestor.doctor.cdn_check.check_cdn", found)
+    call("cdn", "check", "varnish", "--app", "shop:app")
+    [shown] = safe_lines(capsys.readouterr().out)
+    assert shown.startswith("warn   varnish: shop:app varnish None: \\x1b[2J")
+
+
+def safe_lines(output: str) -> list[str]:
+    """Return the lines of an output that contains no other control characters."""
+    assert all(character.isprintable() or character == "\n" for character in output), repr(output)
+    return output.splitlines()
 
 
 def refused(ran: subprocess.CompletedProcess[str], *parts: str) -> None:

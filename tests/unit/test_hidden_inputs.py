@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quaestor.capture.run_constants import QueryConstants, RunQuery, query_constants, shapes_of
+from quaestor.capture.run_constants import MOST_SHAPES, QueryConstants, RunQuery, query_constants, shapes_of
 from quaestor.read_path.hidden_inputs import MOST_KEYS, MOST_ROUTES, HiddenInputs, Judged
 
 
@@ -119,6 +119,35 @@ def test_a_write_explains_a_difference_after_a_read() -> None:
             judge(known, of_run, number)
             known.note("/a", of_run, ["r1", "r2"])
             assert known.learned("a") == (learned if number >= 2 else 0)
+
+
+@pytest.mark.parametrize(("dead", "differences"), [(("r1",), 3), ((), 2)], ids=["by writes", "probably not by writes"])
+def test_a_hidden_input_is_learned_beside_any_number_of_undecided_shapes(
+    dead: tuple[str, ...], differences: int
+) -> None:
+    """A route's table holds 64 shapes. Shapes without a hidden input do not keep one with a hidden input out."""
+    known = hidden_inputs(*dead)
+    for shape in range(2, MOST_SHAPES + 2):
+        for number in range(differences):
+            of_run = [*run(1), *run(number, follows=True, shape=shape)]
+            judge(known, of_run, number, key=f"/{shape}")
+            known.note(f"/{shape}", of_run, ["r1", "r2"])
+    assert not known.learned("a")
+    assert [judge(known, run(number, shape=1_000), number).until_ms for number in range(3)] == [None, 1, 2]
+    assert known.learned("a") == 1
+
+
+def test_explained_shapes_do_not_end_what_was_learned() -> None:
+    """Nor do routes whose differences were all explained by writes take the place of others."""
+    known = hidden_inputs("r1")
+    judge(known, run(5), 0)
+    judge(known, run(6), 10)
+    for number in range(MOST_ROUTES + 1):
+        for shape in (2, 3):
+            of_run = [*run(1), *run(number, follows=True, shape=shape)]
+            judge(known, of_run, number, key=f"/{shape}", route=f"b{number}")
+            known.note(f"/{shape}", of_run, ["r1", "r2"])
+    assert known.learned("a") == 1
 
 
 def test_proof_makes_the_first_difference_count() -> None:

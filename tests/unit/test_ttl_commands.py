@@ -20,14 +20,14 @@ def call(*arguments: str) -> int:
 HEADER = '{"format":"quaestor trace","version":1,"started_ms":0,"share":1}'
 
 
-def running(path: Path, *, changes: Callable[[int], bool] = lambda second: True) -> Path:
+def running(path: Path, *, changes: Callable[[int], bool] = lambda second: True, kind: str = "db.items") -> Path:
     """Write a trace as it is while the application runs.
 
     Ten minutes of a result that is read and may change every ten seconds, and a line that is half written.
     """
     lines = [HEADER]
     for second in range(0, 600, 10):
-        lines.append(json.dumps(["f", second * 1_000, "r", ["q"], 1_000, None, 0.0, "db.items"]))
+        lines.append(json.dumps(["f", second * 1_000, "r", ["q"], 1_000, None, 0.0, kind]))
         lines += [json.dumps(["s", (second + i) * 1_000, "r", 5]) for i in range(1, 9)]
         if changes(second):
             lines.append(json.dumps(["c", second * 1_000 + 9_000, "q"]))
