@@ -22,7 +22,9 @@ COUNTED: Final[Mapping[str, tuple[str, str]]] = {
     "live_messages": ("live_messages", "all"),
 }
 """Counters of which the history shows a rate: metric and label."""
-SHOWN: Final = ("exact", "widened", "pushed", *COUNTED)
+SHOWN: Final = ("exact", "widened", "pushed", "live_answers", *COUNTED)
+_DELIVERING: Final = ("snapshot", "changes")
+"""Answers over HTTP that carry records. A stream does too: its events are live_messages."""
 LEVELS: Final = ("lag_ms", "fill", "false_positives", "purges_waiting", "purges_oldest_s", "live_lag_ms")
 COLUMNS: Final = ("at_ms", *SHOWN, *LEVELS)
 
@@ -64,7 +66,9 @@ def _counted(readings: Mapping[str, Mapping[str, float]]) -> list[float]:
         for precision in ("exact", "widened")
     ]
     pushed = sum(readings.get("follower_events", {}).values())
-    return [*judged, pushed] + [readings.get(metric, {}).get(label, 0.0) for metric, label in COUNTED.values()]
+    over_http = readings.get("live_http", {})
+    answers = sum(over_http.get(content, 0.0) for content in _DELIVERING)
+    return [*judged, pushed, answers] + [readings.get(metric, {}).get(label, 0.0) for metric, label in COUNTED.values()]
 
 
 def _levels(readings: Mapping[str, Mapping[str, float]]) -> list[float]:

@@ -17,8 +17,9 @@ _SUMS: Final = (
     "requests", "hits", "misses", "uncacheable", "invalidations", "widened", "reexecuted", "rechecks", "evicted", "withdrawn",
     "purges", "purge_requests", "verifications", "divergences", "failures", "registrations", "stale_served",
     "live_connections", "live_subscriptions", "live_begun", "live_ended", "live_messages", "live_overflows", "live_rejected",
-    "live_slow_clients", "live_slow_readers", "live_unsent", "subscribed_queries", "subscriptions_stalled",
-    "followers", "followed_answers", "followed_reads", "follower_events", "followers_ended", "followers_refused",
+    "live_slow_clients", "live_slow_readers", "live_unsent", "live_polls", "live_http", "subscribed_queries",
+    "subscriptions_stalled", "followers", "followed_answers", "followed_reads", "follower_events", "followers_ended",
+    "followers_refused",
 )  # fmt: skip
 _HIGHEST: Final = (
     "sketch_keys", "sketch_fill", "sketch_false_positives", "purges_queued", "purges_oldest_seconds", "cdn_canary", "cdn_state",

@@ -15,7 +15,7 @@ EVICTED: Final = "evicted_s"
 """Number of writes by the time until their entries were evicted: cumulative buckets by their upper bound."""
 COUNTED: Final = (
     "requests", "hits", "misses", "uncacheable", "invalidations", "reexecuted", "verifications", "failures", "live_ended",
-    "followers_ended", EVICTED,
+    "live_http", "followers_ended", EVICTED,
 )  # fmt: skip
 _FINE_MS: Final = 310_000
 _COARSE_MS: Final = 60_000

@@ -84,8 +84,8 @@ async def test_below_a_prefix_that_the_server_knows_it_is_the_same() -> None:
 
 
 def test_the_page_is_small_and_its_library_is_the_one_that_is_locked() -> None:
-    """60 kB packed at most, everything together; version and licence are there."""
-    assert sum(len(file.packed) for file in Assets()._files.values()) <= 60_000
+    """62 kB packed at most, everything together; version and licence are there."""
+    assert sum(len(file.packed) for file in Assets()._files.values()) <= 62_000
     lock = json.loads((Path(__file__).parents[2] / "clients/dashboard/package-lock.json").read_text())
     version = lock["packages"]["node_modules/uplot"]["version"]
     vendored = FOLDER / "vendored"

@@ -112,6 +112,37 @@ def test_values_are_shown_at_the_pointer_and_a_server_that_is_gone_in_the_header
     assert page.run("return document.getElementById('state').className") == ""
 
 
+def test_a_server_that_hangs_is_gone_in_the_header(page: Page) -> None:
+    """Its connections stay open, and no answer comes. The page's patience passes faster here."""
+    page.enter(TOKEN)
+    becomes(lambda: "1 process, serving" in page.text("state"))
+    page.run(
+        "window.asked = fetch; const timeout = AbortSignal.timeout.bind(AbortSignal);"
+        "AbortSignal.timeout = (ms) => timeout(ms / 100);"
+        "window.fetch = (path, { signal }) => new Promise((_, reject) => "
+        "signal?.addEventListener('abort', () => reject(signal.reason)))"
+    )
+    becomes(lambda: "server gone since" in page.text("state"))
+    page.run("AbortSignal.timeout = () => new AbortController().signal; window.fetch = asked")
+    becomes(lambda: "1 process, serving" in page.text("state"))
+
+
+def test_charts_over_time_are_marked_where_parameters_were_applied(page: Page, shop: Site) -> None:
+    page.run(
+        "window.written = {}; const write = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {"
+        "(written[this.canvas.closest('.chart')?.id] ??= []).push(text); return write.call(this, text, ...place); }"
+    )
+    page.enter(TOKEN)
+    here = f"{shop.url}/quaestor/dashboard"
+    state = httpx.get(f"{here}/parameters", headers=bearer(TOKEN), timeout=60).json()
+    by_ann = {"by": "ann", "base": state["number"], "parameters": {"default": {"quantile": 0.7}}}
+    applied = httpx.post(f"{here}/apply", headers=bearer(TOKEN), json=by_ann, timeout=60).json()
+    marked = f"return Object.keys(written).filter((id) => written[id].includes('applied {applied['number']}')).sort()"
+    over_time = ["answers", "deliveries", "invalidations", "lag", "live-lag", "sketch"]
+    becomes(lambda: page.run(marked) == [f"chart-{name}" for name in over_time])
+
+
 def test_parameters_are_tried_applied_and_undone_by_keyboard(page: Page, shop: Site) -> None:
     """Nothing is applied untried; the trail says who did what; undoing leads back."""
     page.enter(TOKEN)
@@ -183,15 +214,17 @@ def test_live_clients_and_their_ends_are_shown_as_text(page: Page) -> None:
     becomes(lambda: "Slow readers now" in page.text("live-tiles"))
     page.run(
         "const hostile = { '<img src=x onerror=alert(1)>': 3 }; window.shown = false;"
-        "const now = { sums: { live_ended: hostile, live_rejected: hostile }, highest: {}, windows: { 300: {} } };"
+        "const sums = { live_ended: hostile, live_http: hostile, live_rejected: hostile };"
+        "const now = { sums, highest: {}, windows: { 300: {} } };"
         "const chart = { draw() {} };"
         "import('./live.js').then(({ showLive }) => {"
         "showLive(now, () => [], { deliveries: chart, liveLag: chart });"
-        "shown = [document.getElementById('live-ended').innerText, document.querySelectorAll('#live img').length]; })"
+        "const texts = ['live-ended', 'live-http', 'live-refused'].map((id) => document.getElementById(id).innerText);"
+        "shown = [texts, document.querySelectorAll('#live img').length]; })"
     )
     becomes(lambda: bool(page.run("return shown")))
-    text, images = page.run("return shown")
-    assert "onerror" in text
+    texts, images = page.run("return shown")
+    assert ["onerror" in text for text in texts] == [True, True, True]
     assert images == 0
 
 

@@ -33,6 +33,11 @@ def called(module: str, function: str, *arguments: Any) -> Any:
         f"import {{ {function} }} from {json.dumps((FOLDER / module).as_uri())};"
         f"console.log(JSON.stringify({function}(...{json.dumps(arguments)})));"
     )
+    return printed(program)
+
+
+def printed(program: str) -> Any:
+    """Return the JSON that a program prints."""
     done = subprocess.run(
         [NODE, "--no-warnings", "--input-type=module", "-e", program], text=True, stdout=subprocess.PIPE, check=True
     )
@@ -87,7 +92,7 @@ def test_values_beyond_their_threshold_stand_before_any_numbers(
         assert said in findings[0]["text"]
 
 
-def point(name: str, hits: tuple[float, float], stale: tuple[float, float]) -> dict[str, Any]:
+def point(name: str, hits: tuple[float, float | None], stale: tuple[float, float | None]) -> dict[str, Any]:
     return {"name": name, "figures": {"browser_fresh": hits, "stale": stale}}
 
 
@@ -138,6 +143,47 @@ def test_a_time_without_data_is_a_gap_in_each_line() -> None:
     assert called("charts.js", "withGaps", [[], []]) == [[], []]
 
 
+def test_applied_parameters_are_marked_at_their_time_where_a_chart_shows_it() -> None:
+    """The settings' own parameters, number 0, were never applied."""
+    history = [
+        {"number": 2, "at_ms": 9_500, "canary": {"share": 10}},
+        {"number": 1, "at_ms": 4_000, "canary": None},
+        {"number": 0, "at_ms": 0, "canary": None},
+    ]
+    marks = called("marks.js", "marksOf", history)
+    assert marks == [{"at": 9.5, "text": "canary 2"}, {"at": 4, "text": "applied 1"}]
+    for low, high, texts in ((4, 9.5, ["canary 2", "applied 1"]), (4.1, 20, ["canary 2"]), (0, 9.4, ["applied 1"])):
+        assert [mark["text"] for mark in called("marks.js", "between", marks, low, high)] == texts
+
+
+@pytest.mark.parametrize("silent", ["fetch", "body"])
+@pytest.mark.parametrize(("change", "patience_ms"), [(False, 10_000), (True, 200_000)])
+def test_a_server_that_never_answers_is_given_up(silent: str, change: bool, patience_ms: int) -> None:
+    """Looks after 10 s; changes after 200 s, because a canary is predicted for up to 180 s. Such a call is a Problem of
+    status 0, by which the page says that the server is gone."""
+    program = f"""
+        globalThis.sessionStorage = {{ getItem: () => "token" }};
+        const patience = [];
+        AbortSignal.timeout = (ms) => {{
+            const aborting = new AbortController();
+            patience.push(ms);
+            setTimeout(() => aborting.abort(new DOMException("too late", "TimeoutError")), 10);
+            return aborting.signal;
+        }};
+        globalThis.fetch = (path, {{ signal }}) => {{
+            const never = () => new Promise((_, reject) => signal?.addEventListener("abort", () => reject(signal.reason)));
+            return {json.dumps(silent)} === "fetch" ? never() : Promise.resolve({{ ok: true, json: never }});
+        }};
+        const {{ call, Problem }} = await import({json.dumps((FOLDER / "server.js").as_uri())});
+        try {{
+            await call("data", {"{}" if change else "undefined"});
+        }} catch (error) {{
+            console.log(JSON.stringify([error instanceof Problem, error.status, patience]));
+        }}
+    """
+    assert printed(program) == [True, 0, [patience_ms]]
+
+
 def test_each_reason_has_an_explanation_where_its_link_leads() -> None:
     """Codes that can be counted, and no others."""
     anchors = re.findall(r'<dt id="([a-z-]+)">', (FOLDER / "reasons.html").read_text())
@@ -147,7 +193,7 @@ def test_each_reason_has_an_explanation_where_its_link_leads() -> None:
 
 
 def test_live_clients_are_added_up_and_their_ends_stand_by_frequency() -> None:
-    """Slow readers are those of WebSockets and of streams; what never happened has no line."""
+    """Slow readers are those of WebSockets and of streams; a reason without events has no line."""
     now = {
         "sums": {
             "live_connections": {"all": 3}, "live_subscriptions": {"all": 40}, "live_slow_clients": {"all": 2},
@@ -160,6 +206,20 @@ def test_live_clients_are_added_up_and_their_ends_stand_by_frequency() -> None:
     tiles = dict(called("live.js", "tiles", now))
     assert (tiles["WebSockets"], tiles["Subscriptions"], tiles["Streams and long polls"]) == ("3", "40", "7")
     assert (tiles["Lag of the slowest result"], tiles["Slow readers: closed"]) == ("1.5 s", "3")
-    assert called("live.js", "ended", "followers_ended", now) == [["left", "2", "5"], ["slow", "0", "1"]]
-    assert called("live.js", "ended", "live_ended", now) == []
+    assert called("live.js", "counted", "followers_ended", now) == [["left", "2", "5"], ["slow", "0", "1"]]
+    assert called("live.js", "counted", "live_ended", now) == []
     assert called("live.js", "refused", now) == [["WebSocket", "origin", "4"], ["stream or poll", "process", "1"]]
+
+
+def test_long_polls_answers_and_refusals_of_live_queries_over_http_are_shown() -> None:
+    """Long polls that wait are a tile, answers a table by content, refused requests a line among the refused clients."""
+    now = {
+        "sums": {"live_polls": {"all": 10_000}, "live_http": {"changes": 7, "refused": 3, "snapshot": 9, "gone": 0}},
+        "highest": {},
+        "windows": {"300": {"live_http": {"changes": 2}}},
+    }
+    assert dict(called("live.js", "tiles", now))["Long polls of live queries"] == "10,000"
+    answers = [["snapshot", "0", "9"], ["changes", "2", "7"], ["refused", "0", "3"]]
+    assert called("live.js", "counted", "live_http", now) == answers
+    assert called("live.js", "refused", now) == [["live query over HTTP", "limit, rights or error", "3"]]
+    assert called("live.js", "refused", now | {"sums": {"live_http": {"changes": 7}}}) == []

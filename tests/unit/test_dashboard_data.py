@@ -50,6 +50,16 @@ def test_rates_are_what_all_processes_did_in_a_second() -> None:
     assert last(history)["memory"] == 10
 
 
+def test_deliveries_over_http_are_snapshots_and_changes() -> None:
+    """Answers without records are no deliveries, and events of a stream count as messages."""
+    history = History()
+    names = ("snapshot", "changes", "unchanged", "gone", "refused", "stream")
+    for second in (0, 1):
+        counts = {name: second * 10.0**place for place, name in enumerate(names)}
+        history.add([report("a", NOW_MS + 1_000 * second, live_http=counts)], now_ms=NOW_MS + 1_000 * second)
+    assert last(history)["live_answers"] == 11
+
+
 def test_of_levels_the_worst_counts_and_the_history_is_bounded() -> None:
     history = History()
     for i in range(SECONDS + 50):

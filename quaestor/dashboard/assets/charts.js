@@ -2,6 +2,8 @@
 // at the pointer. Times without data are gaps; events are marked.
 /* global uPlot */
 
+import { between } from "./marks.js";
+
 const GAP_S = 3;
 const drawn = new Set();
 const exact = new Intl.NumberFormat("en", { maximumSignificantDigits: 8 });
@@ -44,13 +46,13 @@ export function chart(host, { series, words, x = "time", kind = "line", spread =
 	}
 	function drawMarks(chart) {
 		const { ctx, bbox } = chart;
-		const [low, high] = [chart.scales.x.min, chart.scales.x.max];
+		const { min, max } = chart.scales.x;
 		ctx.save();
 		ctx.strokeStyle = ctx.fillStyle = css("--c4");
 		ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
 		ctx.textBaseline = "alphabetic";
 		ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
-		for (const { at, text } of marks.filter(({ at }) => low <= at && at <= high)) {
+		for (const { at, text } of between(marks, min, max)) {
 			const place = Math.round(chart.valToPos(at, "x", true));
 			ctx.beginPath();
 			ctx.moveTo(place, bbox.top);

@@ -29,7 +29,7 @@ function makeCharts() {
 		invalidations: chart($("chart-invalidations"), { series: ["exact", "widened"], words: rate }),
 		lag: chart($("chart-lag"), { series: ["lag of the grid", "oldest purge"], words: time }),
 		sketch: chart($("chart-sketch"), { series: ["bits set", "false positives"], words: (value) => `${number(value)}` }),
-		deliveries: chart($("chart-deliveries"), { series: ["followed answers", "live queries"], words: rate }),
+		deliveries: chart($("chart-deliveries"), { series: ["followed answers", "live queries", "HTTP answers of live queries"], words: rate }),
 		liveLag: chart($("chart-live-lag"), { series: ["lag of the slowest result"], words: time }),
 		calibration: chart($("chart-calibration"), { series: ["changed in time", "quantile asked for"], words: share, x: power, dots: ["changed in time"] }),
 		survival: chart($("chart-survival"), { series: ["results alive", "lifetimes given longer"], words: share, x: power, kind: "step" }),

@@ -1,6 +1,9 @@
 // Calls of the server, relative to wherever this page is, each with the token.
 
 const PLACE = "quaestor-dashboard-token";
+const LOOK_MS = 10_000;
+// The server predicts a canary within 180 s.
+const CHANGE_MS = 200_000;
 let token = sessionStorage.getItem(PLACE);
 
 export class Problem extends Error {
@@ -22,13 +25,13 @@ export function forget() {
 	sessionStorage.removeItem(PLACE);
 }
 
-/** The answer to a call. Throws a Problem with the server's sentence. */
-async function answered(path, body) {
+/** The answer to a call. signal: aborts it. Throws a Problem with the server's sentence. */
+async function answered(path, body, signal) {
 	const headers = { authorization: `Bearer ${token}`, ...(body ? { "content-type": "application/json" } : {}) };
 	const options = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
 	let answer;
 	try {
-		answer = await fetch(path, { ...options, cache: "no-store", credentials: "same-origin" });
+		answer = await fetch(path, { ...options, cache: "no-store", credentials: "same-origin", signal });
 	} catch {
 		throw new Problem(0, "The server does not answer.");
 	}
@@ -37,7 +40,15 @@ async function answered(path, body) {
 	throw new Problem(answer.status, problem.detail ?? `The server answered ${answer.status}.`);
 }
 
-export const call = async (path, body) => (await answered(path, body)).json();
+/** The result of a call. A server that hangs is given up. Throws a Problem. */
+export async function call(path, body) {
+	const answer = await answered(path, body, AbortSignal.timeout(body ? CHANGE_MS : LOOK_MS));
+	try {
+		return await answer.json();
+	} catch {
+		throw new Problem(0, "The server's answer broke off.");
+	}
+}
 
 /** The result of a call that reports its progress line by line. */
 export async function follow(path, body, progress) {

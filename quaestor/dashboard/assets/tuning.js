@@ -3,6 +3,7 @@
 
 import { deed, startCanary } from "./canary.js";
 import { chart } from "./charts.js";
+import { marksOf } from "./marks.js";
 import { changes, FIELDS, fieldsOf } from "./parameters.js";
 import { recommendation } from "./recommend.js";
 import { call, follow, Problem } from "./server.js";
@@ -288,8 +289,7 @@ export function startTuning() {
 		},
 		/** The times at which parameters were applied, for charts. */
 		marks() {
-			if (!possible()) return [];
-			return state.history.filter(({ number }) => number).map(({ number, at_ms, canary }) => ({ at: at_ms / 1000, text: `${canary ? "canary" : "applied"} ${number}` }));
+			return possible() ? marksOf(state.history) : [];
 		},
 		/** The quantile that is asked for, of a collection; null: none is. */
 		quantileOf(kind) {
