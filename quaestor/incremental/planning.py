@@ -73,7 +73,7 @@ def _unambiguous(pipeline: tuple[Document, ...]) -> tuple[Document, ...]:
     ordered = False
     for stage in pipeline:
         name, argument = next(iter(stage.items()))
-        if name == "$sort":
+        if name == "$sort" and isinstance(argument, Mapping):  # MongoDB refuses others
             stages.append({"$sort": dict(by_id(tuple(argument.items())))})
             ordered = True
             continue

@@ -197,8 +197,7 @@ class SubscriberOptions:
 
     exact: the subscription ends when some changes can no longer be reported.
     steps: a `Step` follows the events of each change, and each `Whole`.
-    poll_interval_ms: the result is read again at most once in this time, unless another subscriber wants it more often; 0: as
-        the stage's rule says.
+    poll_interval_ms: the result is read again at most once in this time, unless another wants it more often; 0: stage's rule.
     """
 
     exact: bool = False
@@ -242,8 +241,7 @@ class LiveResult:
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
         self._events: deque[ResultEvent | Notice] = deque()
-        self._whole = True
-        self._overflow = False
+        self._whole, self._overflow = True, False
         self._error: SubscriptionError | None = None
         self._cancelled = False
 

@@ -169,7 +169,7 @@ async def test_a_collection_may_have_a_bound_of_its_own(mongo_url: str, prefix: 
 
 
 async def test_the_order_by_distance_is_followed(site: Site) -> None:
-    """The result is read again after writes, and told as differences with places."""
+    """The result is read again after writes. The client receives the differences, with places."""
     places = site.database.places
     places.create_index([("at", "2dsphere")])
     places.insert_many([{"_id": n, "at": {"type": "Point", "coordinates": [n, 0]}} for n in (3, 1, 2)])

@@ -1,4 +1,4 @@
-"""The gathered histogram shows what prometheus_client's own would show, whoever observes meanwhile."""
+"""The gathered histogram shows what prometheus_client's own would show, also while other threads observe."""
 
 from __future__ import annotations
 

@@ -75,4 +75,4 @@ class ClientRights:
         return None if before is None or before.principal == grant.principal else grant.principal
 
     async def _granted(self, token: str | None) -> Grant:
-        return await granted(self._who, self._scope, token, now_ms=self._clock())
+        return await granted(self._who, self._scope, token, clock=self._clock)

@@ -10,6 +10,7 @@ from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
+from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
@@ -223,7 +224,7 @@ class SocketConnection:
         except Exception as error:
             problem = ProtocolError.of(error, id=named)
             self._context.metrics.refused.inc()
-            if not isinstance(error, ProtocolError | QuaestorError) and problem.status >= 500:
+            if not isinstance(error, ProtocolError | QuaestorError | HTTPException) and problem.status >= 500:
                 self._context.groups.failed(error)
             self.outbox.put(error_text(problem, id=problem.id, now_ms=self._context.clock()))
 
@@ -290,8 +291,8 @@ class SocketConnection:
         return group
 
     async def _take_rights(self, judgement: Awaitable[Principal | None]) -> None:
-        """Take new rights. Subscriptions without rights end now. Those with other rights receive nothing more until they go on
-        with a new result.
+        """Take new rights. Subscriptions without rights end now. Subscriptions with other rights receive nothing more until a new
+        result.
 
         Raises ProtocolError if the credentials are refused; no subscription is left then.
         """
@@ -371,7 +372,8 @@ class SocketConnection:
 
     @staticmethod
     async def _write(sending: Callable[[], Awaitable[None]]) -> None:
-        with suppress(WebSocketDisconnect, OSError):  # reading ends the socket
+        # Reading ends the socket. A server raises RuntimeError for a send behind its own `websocket.close`.
+        with suppress(WebSocketDisconnect, OSError, RuntimeError):
             await sending()
 
 

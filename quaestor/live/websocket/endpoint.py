@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from quaestor.clock import Clock, system_clock
 from quaestor.errors import ConfigurationError
@@ -33,6 +34,8 @@ from quaestor.rest.database import Connection
 from quaestor.tasks import in_parts
 
 _LOOK_EVERY_S: Final = 1.0
+_CLOSE_S: Final = 1.0
+"""Time in which a client takes the end of its socket. Then the server ends the connection."""
 _JUDGED_AT_ONCE: Final = 64
 """Clients whose rights are looked at together. An application often asks its database for each."""
 _DEFAULT_FORM: Final = next(iter(FORMS))
@@ -210,7 +213,10 @@ class LiveEndpoint:
         form = FORMS[chosen or _DEFAULT_FORM]
         closed = await self.serve(websocket.scope, websocket.receive, send, form=form, prompt=True)
         if closed is not None:
-            await websocket.close(closed.code, closed.reason)
+            # A client that reads nothing would hold its place for ever. A client that has gone needs no word.
+            with suppress(WebSocketDisconnect, OSError, RuntimeError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await websocket.close(closed.code, closed.reason)
 
     async def serve(
         self, scope: Scope, receive: Receive, send: Send, *, form: RecordForm, prompt: bool = False

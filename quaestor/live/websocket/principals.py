@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from quaestor.clock import Clock
 from quaestor.live.websocket.problems import ProtocolError
 from quaestor.rest.access import ANONYMOUS, Principal
 
@@ -36,7 +37,7 @@ The request has the fields of the handshake. A token of a message replaces its `
 
 
 async def granted(
-    who: WhoSubscribes | None, scope: MutableMapping[str, Any], token: str | None, *, now_ms: int
+    who: WhoSubscribes | None, scope: MutableMapping[str, Any], token: str | None, *, clock: Clock
 ) -> Grant:
     """The grant of a client. Raises what `who` raises, such as HTTPException, and ProtocolError (401) if the grant has ended.
 
@@ -52,7 +53,7 @@ async def granted(
     answer = who(request)
     principal = await answer if inspect.isawaitable(answer) else answer
     grant = principal if isinstance(principal, Grant) else Grant(principal=principal)
-    if grant.ended(now_ms):
+    if grant.ended(clock()):
         raise expired()
     return grant
 

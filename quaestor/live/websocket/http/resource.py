@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -121,7 +122,7 @@ class LiveResource:
             return await self._answer(request, context)
         except Exception as error:
             response = answers.problem(error)
-            if response.status_code >= 500 and not isinstance(error, ProtocolError):
+            if response.status_code >= 500 and not isinstance(error, ProtocolError | HTTPException):
                 context.groups.failed(error)
             context.metrics.http.labels("refused").inc()
             return response
@@ -166,7 +167,7 @@ class LiveResource:
     @staticmethod
     async def _group(request: Request, live_request: LiveRequest, context: SocketContext) -> QueryGroup:
         """The group of the query with the present rights of the client."""
-        grant = await granted(context.who, request.scope, None, now_ms=context.clock())
+        grant = await granted(context.who, request.scope, None, clock=context.clock)
         rights = Rights(context.access, grant.principal)
         wanted = wanted_result(live_request.message, database=context.database, rights=rights, limits=context.limits)
         return await context.groups.of(wanted)
