@@ -10,7 +10,7 @@
 | matched | `M` matched write | ids or none, i: the payload of the image |
 | matched | `Y` cell ready, `L` matching lost | cell, qid, tok / reason, final |
 | matched | `P` cell progress, `C` cell started | cell / ver, fresh |
-| results | `R` full result | qid, ids or none, ep, seq, ver, ord, rows: [[key, document]], l: lacking post-images, or none |
+| results | `R` full result | qid, ids or none, ep, seq, ver, ord, rows: [[key, document]], l: lacking images, rv: version read |
 | results | `D` result change | qid, ep, seq, ver, w, e: [{m, k, d, i, p, o, ver}], r: reread, f: fresh as of |
 | results | `F` subscriptions ended | qid, ids or none, reason, again |
 | results | `H` stage progress | st, ver, fresh, behind |
@@ -221,6 +221,11 @@ def decode_result(payload: bytes) -> ResultMessage:
     return decode_payload(payload, _result)
 
 
+_QUERY_AT: Final = slice(20, 25)
+"""Position of the field behind the type."""
+_QUERY_HEAD: Final = b"\x02qid\x00"
+
+
 class ChangePlace(NamedTuple):
     """Place of a result change: its query with the epoch, and its number."""
 
@@ -234,6 +239,15 @@ def change_place(payload: bytes) -> ChangePlace | None:
         return None
     fields = RawBSONDocument(payload)
     return ChangePlace((fields["qid"], fields["ep"]), int(fields["seq"]))
+
+
+def concerned_query(payload: bytes) -> str | None:
+    """Id of the query that a payload of a results pipeline concerns, without decoding it; None: it concerns no single query."""
+    if payload[_QUERY_AT] != _QUERY_HEAD:
+        return None
+    end = _QUERY_AT.stop + 4
+    length = int.from_bytes(payload[_QUERY_AT.stop : end], "little")
+    return payload[end : end + length - 1].decode()
 
 
 def _result(fields: Fields) -> ResultMessage:

@@ -14,7 +14,7 @@ from quaestor.errors import EventLayerError, EventLayerResetError, SubscriptionE
 from quaestor.incremental import ResultEvent
 from quaestor.model import GridShape
 from quaestor.ports import EventLayer
-from quaestor.realtime.codec import decode_result
+from quaestor.realtime.codec import concerned_query, decode_result
 from quaestor.realtime.local_subscription import ASK_AGAIN_MS, LocalSubscription, StageAddress
 from quaestor.realtime.local_subscriptions import LocalSubscriptions
 from quaestor.realtime.messages import FullResult, ResultChange, ResultMessage, StageProgress, SubscriptionsEnded
@@ -79,7 +79,9 @@ class ResultsLoop:
                 if self._followed.reader.missed(entry):
                     raise EventLayerResetError("results were trimmed before they were read")
                 self._followed.reader.acknowledge(entry)
-                self._take(entry.stream, decode_result(entry.payload))
+                query_id = concerned_query(entry.payload)
+                if query_id is None or query_id in self._followed.by_query:  # most may concern other processes' queries
+                    self._take(entry.stream, decode_result(entry.payload))
         self._housekeep()
 
     def _look_for_stalls(self) -> None:

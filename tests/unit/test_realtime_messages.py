@@ -118,7 +118,27 @@ def test_messages_of_cells_come_back(event: MatchedEvent) -> None:
     ids=lambda message: type(message).__name__,
 )  # fmt: skip
 def test_results_survive_their_encoding(message: ResultMessage) -> None:
-    assert codec.decode_result(codec.encode_result(message)) == message
+    payload = codec.encode_result(message)
+    assert codec.decode_result(payload) == message
+    assert codec.concerned_query(payload) == getattr(message, "query_id", None)
+
+
+@pytest.mark.parametrize("query_id", ["x", "5e549844bc915d20e39d3df31f828910", "größe"])
+def test_the_query_of_a_result_is_known_without_decoding(query_id: str) -> None:
+    message = FullResult(
+        query_id=query_id,
+        subscription_ids=None,
+        epoch="e",
+        sequence=1,
+        version=1,
+        ordered=False,
+        rows=(),
+        read_version=7,
+    )
+    payload = codec.encode_result(message)
+    assert codec.decode_result(payload) == message
+    assert codec.concerned_query(payload) == query_id
+    assert codec.concerned_query(b"") is None
 
 
 def test_registrations_and_cancellations_are_not_ours() -> None:
