@@ -101,8 +101,7 @@ async def test_an_ended_subscription_sends_nothing_that_still_waited(slow: SlowC
     slow.say({"type": "subscribe", "id": "a", "bucket": "items"}, {"type": "unsubscribe", "id": "unknown"})
     await eventually(lambda: bool(slow.heard))
     slow.reads = False
-    for n in range(5):
-        items.update_one({"_id": 1}, {"$set": {"n": n}})
+    items.insert_many([{"_id": number, "old": True} for number in range(2, 7)])
     await eventually(lambda: len(slow.socket.outbox) >= 3)
     slow.say(
         {"type": "unsubscribe", "id": "a"},
