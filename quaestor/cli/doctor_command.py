@@ -109,11 +109,12 @@ def _fault(fault: str, app: str | None) -> Diagnosis:
 def _sources(settings: Settings, ignored: Sequence[str]) -> Iterator[Diagnosis]:
     """Diagnoses of the settings that differ from their default, and of variables that the app does not read."""
     from quaestor.doctor.diagnosis import ok, warn
+    from quaestor.doctor.examination import FROM_ENV
     from quaestor.settings.sources import Source, in_use
 
     if ignored:
         sentence = f"{', '.join(ignored)}: set, and not read, because the app calls Quaestor()"
-        yield warn("settings", sentence, "quaestor = Quaestor.from_env()")
+        yield warn("settings", sentence, FROM_ENV)
     environment = {variable: text for variable, text in os.environ.items() if variable not in ignored}
     changed = [
         f"{setting.row.name}={setting.value!r} ({setting.source})"

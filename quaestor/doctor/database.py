@@ -29,7 +29,8 @@ _LOOKED_BACK_S: Final = 3_600
 _OPLOG_MS: Final = 2_000
 _UNSEEN: Final = (
     "change streams do not report its writes, so answers stay old for their lifetime (mongorestore --oplogReplay and mongosync "
-    "write like that); invalidate what it wrote when it has ended"
+    "write like that). A captured client's command invalidates in every process that shares a Redis; without one, in its own. "
+    "Invalidate what it wrote when it has ended"
 )
 
 Check = Callable[[Access, Settings], Iterator[Diagnosis]]

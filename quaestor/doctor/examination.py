@@ -23,17 +23,23 @@ from quaestor.doctor import (
     routes,
     shared_redis,
 )
-from quaestor.doctor.diagnosis import Diagnosis, mend, ok
+from quaestor.doctor.diagnosis import Diagnosis, mend, ok, warn
 from quaestor.doctor.hosted_app import layers, load_app, middleware_of, started
 from quaestor.errors import ConfigurationError
 from quaestor.settings import Settings
 
+FROM_ENV = "quaestor = Quaestor.from_env()"
 _NAME_IT = "export MONGO_URL='mongodb://HOST:27017/?replicaSet=rs0'"
 
 _WITHOUT_REDIS = (
     "none: each app process caches for itself and follows MongoDB by itself, also with several workers. The answer to a "
     "request that wrote waits until its process serves nothing older, for {bound_ms} ms at most (read_your_writes_ms); "
-    "another process may serve the older answer for some milliseconds. With REDIS_URL they share entries, sketch and purges"
+    "another process may serve the older answer for some milliseconds. {shared}"
+)
+_SHARED = "With REDIS_URL and Quaestor.from_env() the processes share entries, sketch and purges"
+_REDIS_UNREAD = (
+    "REDIS_URL is set, and the app does not read it, because it calls Quaestor(). With Quaestor.from_env() the processes share "
+    "entries, sketch and purges. To keep them apart, pass redis_url=None"
 )
 
 
@@ -42,7 +48,7 @@ class Examined:
     """Outcome of an examination.
 
     settings: settings in use: the app's, or else the environment's.
-    ignored: variables QUAESTOR_* that the app does not read.
+    ignored: REDIS_URL and variables QUAESTOR_* that the app does not read.
     """
 
     settings: Settings
@@ -61,38 +67,44 @@ async def examine(settings: Settings, *, app: str | None = None, examples: Seque
     hosted = None if app is None else load_app(app)
     async with AsyncExitStack() as life:
         if hosted is None:
-            return Examined(settings=settings, diagnoses=await _surroundings(settings, None))
+            return Examined(settings=settings, diagnoses=await _surroundings(settings, None, ()))
         try:
             await life.enter_async_context(started(hosted))
             middleware = middleware_of(hosted)
         except ConfigurationError as error:
-            diagnoses = await _surroundings(settings, None)
+            diagnoses = await _surroundings(settings, None, ())
             return Examined(settings=settings, diagnoses=[*diagnoses, mend("app", str(error))])
         engine = middleware.engine
         capture = engine.capture if isinstance(engine, Quaestor) else None
-        diagnoses = await _surroundings(engine.settings, capture)
+        ignored = engine.ignored_variables if isinstance(engine, Quaestor) else ()
+        diagnoses = await _surroundings(engine.settings, capture, ignored)
         diagnoses += middleware_order.examined(layers(middleware)[1])
         if isinstance(engine, Quaestor):
             diagnoses += await cdn_check.diagnosed(engine)
         diagnoses += await routes.examined(middleware, hosted, examples)
         if isinstance(engine, Quaestor):  # after the routes, because their background work has run by then
             diagnoses += background.examined(engine.services())
-        ignored = engine.ignored_variables if isinstance(engine, Quaestor) else ()
         return Examined(settings=engine.settings, diagnoses=diagnoses, ignored=ignored)
 
 
-async def _surroundings(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
-    return await anyio.to_thread.run_sync(_surroundings_of, settings, capture)
+async def _surroundings(settings: Settings, capture: Capture | None, ignored: Sequence[str]) -> list[Diagnosis]:
+    return await anyio.to_thread.run_sync(_surroundings_of, settings, capture, ignored)
 
 
-def _surroundings_of(settings: Settings, capture: Capture | None) -> list[Diagnosis]:
+def _surroundings_of(settings: Settings, capture: Capture | None, ignored: Sequence[str]) -> list[Diagnosis]:
     diagnoses = machine.examined(settings) + build_kind.examined() + channels.examined(settings)
     diagnoses += (
         _database(settings, capture) if settings.grid.enabled else [ok("mongod", "none is watched (grid=False)")]
     )
     if settings.redis_url is None:
-        return [*diagnoses, ok("redis", _WITHOUT_REDIS.format(bound_ms=settings.grid.read_your_writes_ms))]
+        return [*diagnoses, _without_redis(settings, unread="REDIS_URL" in ignored)]
     return diagnoses + shared_redis.examined(settings.redis_url, settings)
+
+
+def _without_redis(settings: Settings, *, unread: bool) -> Diagnosis:
+    shared = _REDIS_UNREAD if unread else _SHARED
+    sentence = _WITHOUT_REDIS.format(bound_ms=settings.grid.read_your_writes_ms, shared=shared)
+    return warn("redis", sentence, FROM_ENV) if unread else ok("redis", sentence)
 
 
 def _database(settings: Settings, capture: Capture | None) -> list[Diagnosis]:

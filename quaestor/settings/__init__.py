@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from quaestor.settings.arguments import SettingsArguments
@@ -41,6 +41,7 @@ __all__ = [
 
 _SWITCHES = ("clock_parts", "enabled")
 """Settings whose variable wins over the program."""
+_REDIS = "REDIS_URL"
 
 
 def switched(settings: Settings, environment: Mapping[str, str]) -> Settings:
@@ -57,7 +58,13 @@ def switched(settings: Settings, environment: Mapping[str, str]) -> Settings:
     return replace(settings, **values) if values else settings
 
 
-def settings_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The variables of an environment that `Settings.from_env` reads and `Quaestor()` does not, sorted; without the addresses."""
-    variables = (variable_of(name) for name in setting_rows() if name not in _SWITCHES)
+def settings_in(environment: Mapping[str, str], passed: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the variables of an environment that `Settings.from_env` reads and `Quaestor()` does not, sorted.
+
+    passed: names of the settings that the program passes. Passing `redis_url`, also as None, makes REDIS_URL the program's own
+        matter. MONGO_URL is never among them, because `Quaestor()` watches the database of the app's clients.
+    """
+    variables = {variable_of(name) for name in setting_rows() if name not in _SWITCHES}
+    if environment.get(_REDIS) and "redis_url" not in passed:
+        variables.add(_REDIS)
     return tuple(sorted(variable for variable in variables if variable in environment))

@@ -10,6 +10,7 @@ from quaestor.testing.assertions import (
     assert_not_cached_async,
 )
 from quaestor.testing.clock import VirtualClock
+from quaestor.testing.servers import mongo_url, redis_url
 
 __all__ = [
     "VirtualClock",
@@ -19,4 +20,6 @@ __all__ = [
     "assert_invalidated_by_async",
     "assert_not_cached",
     "assert_not_cached_async",
+    "mongo_url",
+    "redis_url",
 ]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from socketserver import BaseServer
 from typing import TYPE_CHECKING, Any, Final
 
+from quaestor.errors import ConfigurationError
 from quaestor.testing.servers import HOST
 
 if TYPE_CHECKING:
@@ -56,8 +57,16 @@ def served_by_uvicorn(config: uvicorn.Config, *, within_s: float = WITHIN_S) -> 
 
 @contextmanager
 def serving(app: Any) -> Iterator[str]:
-    """Serve an ASGI application, with its lifespan, on a free loopback port until the block ends; gives its URL."""
-    import uvicorn
+    """Serve an ASGI application, with its lifespan, on a free loopback port until the block ends; gives its URL.
+
+    Raises ConfigurationError without uvicorn.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise ConfigurationError(
+            "an app is served over HTTP by uvicorn, which is missing: pip install uvicorn"
+        ) from error
 
     # log_config=None: the logging of the test process stays as it is.
     config = uvicorn.Config(

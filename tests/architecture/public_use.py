@@ -182,6 +182,8 @@ from quaestor.testing import (
     assert_invalidated_by_async,
     assert_not_cached,
     assert_not_cached_async,
+    mongo_url,
+    redis_url,
 )
 
 app = FastAPI()
@@ -625,3 +627,9 @@ USES = (
         tested_asynchronously,
     ),
 )
+
+
+def servers() -> tuple[str, str]:
+    """URLs of servers that run while the block does."""
+    with mongo_url(journal_ms=10) as mongo, redis_url() as shared:
+        return mongo, shared

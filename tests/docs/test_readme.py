@@ -16,6 +16,7 @@ from tests.docs.blocks import ROOT
 TEXT = (ROOT / "README.md").read_text()
 HEADINGS = [
     "Check it",
+    "Live",
     "Highlights",
     "What it does not do",
     "Beside what people use today",
@@ -27,8 +28,8 @@ HEADINGS = [
 
 
 def test_readme_has_at_most_700_words() -> None:
-    """Code, tables and links included."""
-    assert len(TEXT.split()) <= 700
+    """Code, tables and links included; arrows and lines of the picture are no words."""
+    assert len(re.findall(r"\S*\w\S*", TEXT)) <= 700
 
 
 def test_the_first_code_begins_within_100_words() -> None:
@@ -56,6 +57,14 @@ def test_readme_has_its_parts_in_order() -> None:
     assert len(rows) == 5
     assert all(condition and figure and twin for condition, figure, twin in rows)
     assert all(" | ".join(row) in parts["Figures"] for row in rows)
+
+
+def test_readme_shows_the_three_steps_up() -> None:
+    """Nothing besides, Redis, a grid: each with what the user writes."""
+    _, _, steps = TEXT.partition("- **Scalable.** ")
+    assert re.findall("`(.+?)`", steps.partition("\n\n")[0]) == [
+        "Quaestor()", "--workers", "REDIS_URL", "Quaestor.from_env()", "quaestor grid", "quaestor cluster"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", [figures.README, figures.PAGE, figures.CHART], ids=lambda path: path.name)

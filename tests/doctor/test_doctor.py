@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shlex
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,10 @@ import pymongo
 import pytest
 import redis
 
+from quaestor import Quaestor
 from quaestor.testing import servers
 from tests.doctor.called import Client, carry_out, doctor, ran
-from tests.support import eventually
+from tests.support import PATIENT, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -185,11 +189,41 @@ def test_a_redis_that_evicts_anything_is_mended_by_the_commands(mongo_url: str, 
                     client.execute_command(*words[5:])
         report = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
         assert report.to_mend() == []
-        assert "is elected" in report.one("grid")["sentence"]
+        assert report.one("grid")["sentence"].startswith(
+            "nobody runs the matching now; the first app process that starts is"
+        )
         assert report.level("redis", "appended to a file") == "ok"
         client.config_set("maxmemory", "0")
         report = doctor("--mongo-url", mongo_url, "--redis-url", valkey.url)
         assert report.level("redis", "without a bound") == "warn"
+
+
+async def test_the_elected_process_is_named(mongo_url: str, valkey: servers.Server, prefix: str) -> None:
+    quaestor = Quaestor(mongo_url=mongo_url, redis_url=valkey.url, deployment=prefix, **PATIENT)
+    await quaestor.start()
+    try:
+        where = ("--mongo-url", mongo_url, "--redis-url", valkey.url, "--deployment", prefix)
+        expected = f"elected: app process {socket.gethostname()}:{os.getpid()} runs 1 x 1 cells, all fresh"
+
+        async def named() -> bool:
+            report = await asyncio.to_thread(doctor, *where)
+            return bool(report.one("grid")["sentence"] == expected)
+
+        await eventually(named)
+    finally:
+        await quaestor.stop()
+
+
+def test_a_redis_smaller_than_the_budget_of_the_entries_is_warned_of(mongo_url: str, valkey: servers.Server) -> None:
+    """Where a pipeline has room. The command of the remedy gives the entries room too."""
+    where = ("--mongo-url", mongo_url, "--redis-url", valkey.url)
+    with redis.Redis.from_url(valkey.url) as client:
+        client.config_set("maxmemory", "100mb")
+        small = doctor(*where, QUAESTOR_PIPELINE_MAX_BYTES="1000000").one("redis", "budget of the entries")
+        assert small["level"] == "warn"
+        assert "of 100: less than the budget of the entries, 512 MB (shared_bytes)" in small["sentence"]
+        client.execute_command(*shlex.split(small["remedy"][0])[5:])
+        assert doctor(*where, QUAESTOR_PIPELINE_MAX_BYTES="1000000").level("redis", "MB in use") == "ok"
 
 
 def test_a_cluster_is_looked_at_server_by_server(mongo_url: str, redis_cluster_url: str) -> None:
@@ -233,6 +267,20 @@ def test_middlewares_inside_the_cache_are_named(mongo_url: str, prefix: str) -> 
     assert levels == {"AuthenticationMiddleware": "warn", "GZipMiddleware": "ok", "named": "ok"}
     inside = report.one("middlewares", "AuthenticationMiddleware")
     assert inside["remedy"][1] == "app.add_middleware(AuthenticationMiddleware, ...)"
+
+
+def test_a_redis_that_the_app_does_not_read_is_named(mongo_url: str, prefix: str, valkey: servers.Server) -> None:
+    """The line about Redis does not advise the variable that is set already, and names the call that reads it."""
+    app = ("--app", "tests.doctor.ordered_app:app", "--mongo-url", mongo_url)
+    report = doctor(*app, ORDERED_DATABASE=prefix, REDIS_URL=valkey.url)
+    line = report.one("redis")
+    assert (line["level"], line["remedy"]) == ("warn", ["quaestor = Quaestor.from_env()"])
+    assert "REDIS_URL is set, and the app does not read it" in line["sentence"]
+    assert "With REDIS_URL" not in line["sentence"]
+    assert report.level("settings", "REDIS_URL: set, and not read") == "warn"
+    report = doctor(*app, ORDERED_DATABASE=prefix)
+    assert report.level("redis") == "ok"
+    assert "With REDIS_URL and Quaestor.from_env() the processes share entries" in report.one("redis")["sentence"]
 
 
 def test_an_app_that_does_not_start_or_has_no_cache_is_reported_beside_the_rest(mongo_url: str, prefix: str) -> None:

@@ -1,4 +1,6 @@
-"""`applyOps` has no change event; sent by a captured client it invalidates the collections that it names, in every process."""
+"""`applyOps` has no change event. Sent by a captured client it invalidates the collections that it names: in every process that
+shares a Redis; without one, in its own process alone.
+"""
 
 from __future__ import annotations
 

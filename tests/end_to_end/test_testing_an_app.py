@@ -22,6 +22,7 @@ from quaestor import ConfigurationError, Quaestor
 from quaestor.event_layer import streams
 from quaestor.middleware import QuaestorMiddleware
 from quaestor.testing import assert_cached, assert_cached_async, assert_not_cached, assert_not_cached_async
+from quaestor.testing.serving import serving
 from tests.docs.blocks import blocks
 from tests.support import PATIENT
 
@@ -218,17 +219,26 @@ def test_now(client, settle):
 """
 
 
+@pytest.mark.parametrize("library", ["anyio", "asyncio"])
 def test_a_stranger_s_project_with_the_plug_in_is_green(
-    mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mongo_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
     """conftest.py and tests as docs/testing.md prints them, in several files, beside one database for the session.
 
-    A constant that equals the present minute is a number, unless a test turns the search on.
+    A constant that equals the present minute is a number, unless a test turns the search on. With AnyIO's plug-in MONGO_URL is
+    set. With pytest-asyncio it is not: conftest.py starts a server above the import of the app, and leaves nothing behind.
     """
     monkeypatch.delenv("QUAESTOR_CLOCK_PARTS")
-    conftest, synchronous, searching, served, timed, asynchronous = [
+    conftest, synchronous, first_lines, searching, served, timed, asynchronous = [
         block.text for block in blocks() if block.document == "docs/testing.md" and block.language == "python"
     ]
+    other = "anyio" if library == "asyncio" else "asyncio"
+    if library == "asyncio":
+        monkeypatch.delenv("MONGO_URL", raising=False)
+        conftest = first_lines + conftest
+        asynchronous = asynchronous.replace("@pytest.mark.anyio", "@pytest.mark.asyncio")
+    else:
+        monkeypatch.setenv("MONGO_URL", mongo_url)
     tests = {
         "test_items.py": synchronous,
         "test_items_again.py": synchronous,
@@ -242,9 +252,18 @@ def test_a_stranger_s_project_with_the_plug_in_is_green(
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     for name, text in {"conftest.py": conftest, "shop.py": SHOP, **tests}.items():
         (tmp_path / name).write_text(text)
+    (servers := tmp_path / "servers").mkdir()
+    plugins = ["-p", "no:cacheprovider", "-p", f"no:{other}"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not trio", str(tmp_path)],
-        cwd=tmp_path, env=os.environ | {"MONGO_URL": mongo_url}, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-m", "pytest", "-q", *plugins, "-k", "not trio", str(tmp_path)],
+        cwd=tmp_path, env=os.environ | {"TMPDIR": str(servers)}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-3_000:] + run.stderr[-2_000:]
     assert "7 passed" in run.stdout
+    assert list(servers.iterdir()) == []
+
+
+def test_a_fixture_that_needs_uvicorn_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(ConfigurationError, match="pip install uvicorn"), serving(FastAPI()):
+        pass

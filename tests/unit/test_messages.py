@@ -48,6 +48,30 @@ async def test_variables_that_are_not_read_are_reported(monkeypatch: pytest.Monk
         assert all("QUAESTOR_TTL_MAX_MS" in text and "Quaestor.from_env()" in text for text in said)
 
 
+@pytest.mark.anyio
+async def test_a_redis_that_only_the_environment_names_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that the program passes, or refuses with None, is its own matter. MONGO_URL is none of ours: the app's clients
+    are watched.
+    """
+    monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1")
+    monkeypatch.setenv("MONGO_URL", NOBODY)
+    silent = Quaestor(grid=False)
+    assert silent.ignored_variables == ("REDIS_URL",)
+    with structlog.testing.capture_logs() as logs:
+        await silent.start()
+        await silent.stop()
+    (said,) = [log["error"] for log in logs if log["event"] == "quaestor.environment_ignored"]
+    assert said == (
+        "REDIS_URL: Quaestor() reads no environment variables; write Quaestor.from_env(); to stay without this Redis, pass "
+        "redis_url=None"
+    )
+    for redis_url in ("redis://127.0.0.1:1", "redis://127.0.0.1:2", None):
+        assert Quaestor(redis_url=redis_url).ignored_variables == ()
+    assert Quaestor.from_env().ignored_variables == ()
+    monkeypatch.setenv("REDIS_URL", "")
+    assert Quaestor().ignored_variables == ()
+
+
 def test_a_failure_that_goes_on_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is counted. A failure of another kind, and one after a pause, are logged at once."""
     now_s = 0.0

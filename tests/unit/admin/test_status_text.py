@@ -1,4 +1,4 @@
-"""The line of `quaestor status` about the answers that are served."""
+"""The lines of `quaestor status`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,37 @@ from quaestor.admin.status_text import text
 )
 def test_omitted_parts_are_named(serving: bool, lagging: list[int], said: str) -> None:
     status: dict[str, Any] = {
-        "serving": serving, "lagging": lagging, "mode": "distributed", "deployment": "d", "grid": None, "counts": {},
+        "serving": serving, "lagging": lagging, "mode": "embedded", "deployment": "d", "grid": None, "counts": {},
         "registered_urls": 0,
     }  # fmt: skip
     first = text(status).splitlines()[0]
     assert first.split("  ", 1)[1].strip() == said
 
 
+@pytest.mark.parametrize(
+    ("mode", "sentence"),
+    [
+        ("none", "RFC 9111 only, no MongoDB is watched"),
+        ("embedded", "embedded: this process runs the matching for itself"),
+        ("elected", "elected: the app process shop-1:77 runs the matching for all"),
+        ("grid", "grid: quaestor grid or quaestor cluster runs the matching"),
+        ("nobody", "nobody runs the matching"),
+        ("unknown", "unknown: Redis does not answer"),
+    ],
+)
+def test_each_mode_is_a_sentence(mode: str, sentence: str) -> None:
+    status: dict[str, Any] = {
+        "serving": True, "lagging": [], "mode": mode, "leader": "shop-1:77" if mode == "elected" else None, "deployment": "d",
+        "grid": None, "counts": {}, "registered_urls": 0,
+    }  # fmt: skip
+    (line,) = [line for line in text(status).splitlines() if line.startswith("mode ")]
+    assert line.removeprefix("mode").strip() == sentence
+
+
 def test_an_entry_in_memory_has_an_average_size() -> None:
     """Of this process's memory alone: what Redis uses is more than entries."""
     status: dict[str, Any] = {
-        "serving": True, "lagging": [], "mode": "distributed", "deployment": "d", "grid": None, "registered_urls": 0,
+        "serving": True, "lagging": [], "mode": "embedded", "deployment": "d", "grid": None, "registered_urls": 0,
         "counts": {"store_bytes": {"memory": 9_000, "redis": 50_000}, "store_entries": {"memory": 4, "redis": 5}},
     }  # fmt: skip
     assert text(status).splitlines()[-1].split() == ["bytes", "per", "entry", "memory", "2,250"]

@@ -1,7 +1,7 @@
-"""Several workers that share one Redis, with the matching grid beside them: `uvicorn examples.redis_grid_app:app --workers 2`.
+"""Several workers that share one Redis: `uvicorn examples.redis_app:app --workers 2`.
 
-The same as one process on its own, but for `from_env()`: MONGO_URL and REDIS_URL say where everything is, also to
-`quaestor cluster`.
+Only `from_env()` differs from one process on its own: it reads MONGO_URL and REDIS_URL. The workers elect one among them to run
+the matching for all. `quaestor grid` reads the same variables and takes over from the elected worker.
 """
 
 from __future__ import annotations
