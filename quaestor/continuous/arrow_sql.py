@@ -18,6 +18,15 @@ def selected(query: str, tables: Mapping[str, Any]) -> Any:
         return cursor.sql(query).to_arrow_table()
 
 
+def check(query: str, tables: Mapping[str, Any]) -> None:
+    """Resolve the names and types of a SELECT over Arrow tables, without executing it. Raises duckdb.Error."""
+    with _database().cursor() as cursor:
+        cursor.execute("SET TimeZone = 'UTC'")
+        for name, table in tables.items():
+            cursor.register(name, table)
+        cursor.sql(query)
+
+
 def quoted(name: str) -> str:
     """Return a name as an identifier of SQL."""
     return '"' + name.replace('"', '""') + '"'

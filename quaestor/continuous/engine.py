@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from quaestor.errors import QuaestorError
+from quaestor.errors import DependencyError, QuaestorError
 from quaestor.tables.changes import Snapshot
 
 
@@ -37,6 +37,10 @@ class Evaluated(NamedTuple):
     read: Read
 
 
+class OutdatedCompilationError(DependencyError):
+    """Error of a query that was compiled against other columns than a table has now. A new compilation mends it."""
+
+
 class PreparedQuery(Protocol):
     """Query that can be executed."""
 
@@ -60,7 +64,7 @@ class PreparedQuery(Protocol):
 
         snapshots: of each table; rows of these snapshots after `upto` are not visible.
 
-        Raises QueryError, SchemaError if a column is gone, DependencyError.
+        Raises QueryError, SchemaError if a column is gone, OutdatedCompilationError if columns are new or wider, DependencyError.
         """
         ...
 

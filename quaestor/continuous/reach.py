@@ -47,9 +47,9 @@ def reaches(expression: exp.Query) -> dict[str, Reach]:
 
 
 def columns_read(expression: exp.Query, schema: Schema) -> list[str]:
-    """Return the columns of a table that an expression names."""
-    used = {column.name for column in expression.find_all(exp.Column)}
-    return [name for name in schema.names if name in used]
+    """Return the columns of a table that an expression names. SQL ignores upper and lower case."""
+    used = {column.name.lower() for column in expression.find_all(exp.Column)}
+    return [name for name in schema.names if name.lower() in used]
 
 
 def _uses(expression: exp.Query) -> Iterator[tuple[str, Reach]]:

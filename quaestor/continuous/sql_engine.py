@@ -12,7 +12,14 @@ from sqlglot import exp
 
 from quaestor.continuous.compilation import CompiledQuery, compile_query
 from quaestor.continuous.declared_orders import DeclaredOrders
-from quaestor.continuous.engine import NOTHING, Evaluated, EvaluatedTogether, PreparedQuery, Read
+from quaestor.continuous.engine import (
+    NOTHING,
+    Evaluated,
+    EvaluatedTogether,
+    OutdatedCompilationError,
+    PreparedQuery,
+    Read,
+)
 from quaestor.continuous.executors.executor import Executor
 from quaestor.continuous.executors.stored import StoredRows, stored
 from quaestor.continuous.reach import Reach, columns_read, reaches
@@ -21,6 +28,7 @@ from quaestor.continuous.rules.orders import KnownOrder
 from quaestor.continuous.sharing import plan_of
 from quaestor.continuous.sql.refusals import QueryRefusedError
 from quaestor.continuous.templates import Places, Template, template_of
+from quaestor.continuous.trial import refuse_what_cannot_run
 from quaestor.errors import QuaestorError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.changes import Snapshot
@@ -39,10 +47,12 @@ class Compiled(NamedTuple):
 
     exact: without declared orders.
     ordered: with the declared orders that hold; None: the query uses none.
+    schemas: columns of the tables that it was compiled against.
     """
 
     exact: CompiledQuery
     ordered: CompiledQuery | None
+    schemas: Mapping[str, Schema]
 
 
 class Member(NamedTuple):
@@ -70,6 +80,7 @@ class SqlQuery:
     compiled: without declared orders.
     ordered: with declared orders; None: the query uses none.
     member: of the template that `compiled` and `ordered` are then compiled from; None: they are the query's own.
+    schemas: columns of the tables that it was compiled against; None: no run compares them with the present columns.
     """
 
     def __init__(
@@ -79,12 +90,14 @@ class SqlQuery:
         executor: Executor,
         ordered: OrderedQuery | None = None,
         member: Member | None = None,
+        schemas: Mapping[str, Schema] | None = None,
     ) -> None:
         self._exact = compiled
         self._catalogue = catalogue
         self._executor = executor
         self._ordered = ordered
         self._member = member
+        self._schemas = {} if schemas is None else {name: schemas[name] for name in compiled.tables}
 
     @property
     def compiled(self) -> CompiledQuery:
@@ -136,6 +149,14 @@ class SqlQuery:
     def _ordered_reaches(self) -> dict[str, Reach]:
         return reaches(self.compiled_shape.incremental)
 
+    def check_columns(self, snapshots: Mapping[str, Snapshot]) -> None:
+        """Raise OutdatedCompilationError if the query was compiled against other columns than those of snapshots."""
+        for name, schema in self._schemas.items():
+            if self._catalogue.open(name).schema(snapshots[name]) != schema:
+                raise OutdatedCompilationError(
+                    f"the table {name!r} has new or wider columns: try again", retryable=True
+                )
+
     def check_orders(
         self, upto: int, snapshots: Mapping[str, Snapshot], holding: dict[KnownOrder, bool] | None = None
     ) -> None:
@@ -157,6 +178,7 @@ class SqlQuery:
         """Return the results that entered in (after, upto]. See PreparedQuery."""
         if self._alone is not None:
             return self._alone.rows(after, upto, snapshots)
+        self.check_columns(snapshots)
         self.check_orders(upto, snapshots)
         return self._executed(self.compiled.incremental, after, upto, snapshots, self.reaches)
 
@@ -196,6 +218,8 @@ class SqlPlan:
         """Return the results of each query. See SharedQuery."""
         if not afters:
             return EvaluatedTogether({}, NOTHING)
+        for query in self._different().values():
+            query.check_columns(snapshots)
         holding: dict[KnownOrder, bool] = {}
         for query in self._queries.values():
             query.check_orders(upto, snapshots, holding)
@@ -231,7 +255,6 @@ class _Family(NamedTuple):
     compiled: Compiled
     exact: Places
     ordered: Places
-    schemas: Mapping[str, Schema]
     orders: Sequence[KnownOrder]
 
 
@@ -280,7 +303,7 @@ class SqlEngine:
 
     def _query(self, compiled: Compiled, member: Member | None = None) -> SqlQuery:
         ordered = None if compiled.ordered is None else OrderedQuery(compiled.ordered, self.orders)
-        return SqlQuery(compiled.exact, self._catalogue, self._executor, ordered, member)
+        return SqlQuery(compiled.exact, self._catalogue, self._executor, ordered, member, compiled.schemas)
 
     def _member(self, family: _Family, text: str, values: Sequence[exp.Expr]) -> Member | None:
         """Return the member of a family with some values; None: a value does not fit."""
@@ -290,7 +313,7 @@ class SqlEngine:
         return Member(exact, ordered, partial(self._alone, text))
 
     def _alone(self, text: str) -> SqlQuery:
-        compiled, _, _ = self._compiled(text)
+        compiled, _ = self._compiled(text)
         return self._query(compiled)
 
     def _family(self, template: Template, count: int) -> _Family | None:
@@ -307,7 +330,7 @@ class SqlEngine:
             self._remember(template, _SEEN)
             return None
         try:
-            compiled, schemas, orders = self._compiled(template.marked())
+            compiled, orders = self._compiled(template.marked())
         except QueryRefusedError:
             return None  # the compilation of each text names the place in that text
         exact = template.places(compiled.exact)
@@ -315,26 +338,27 @@ class SqlEngine:
         if exact is None or ordered is None:
             self._remember(template, _ALONE)
             return None
-        family = _Family(compiled, exact, ordered, schemas, orders)
+        family = _Family(compiled, exact, ordered, orders)
         self._remember(template, family)
         return family
 
     def _is_current(self, family: _Family) -> bool:
-        schemas = {name: self._catalogue.open(name).schema() for name in family.schemas}
-        return schemas == family.schemas and self.orders.holding(family.compiled.exact.tables) == family.orders
+        schemas = {name: self._catalogue.open(name).schema() for name in family.compiled.schemas}
+        return schemas == family.compiled.schemas and self.orders.holding(family.compiled.exact.tables) == family.orders
 
     def _remember(self, template: Template, family: _Family | str) -> None:
         while len(self._families) >= _MOST_TEMPLATES:
             self._families.pop(next(iter(self._families)), None)
         self._families[template] = family
 
-    def _compiled(self, text: str) -> tuple[Compiled, Mapping[str, Schema], Sequence[KnownOrder]]:
-        """Return a compiled text, with the columns and the orders that it was compiled against."""
+    def _compiled(self, text: str) -> tuple[Compiled, Sequence[KnownOrder]]:
+        """Return a compiled text, with the orders that it was compiled against."""
         schemas = self._schemas(text)
         exact = compile_query(text, schemas)
+        refuse_what_cannot_run(exact, schemas)
         orders = self.orders.holding(exact.tables)
         ordered = compile_query(text, schemas, orders=orders) if orders else exact
-        return Compiled(exact, ordered if ordered.orders else None), schemas, orders
+        return Compiled(exact, ordered if ordered.orders else None, schemas), orders
 
     def _schemas(self, text: str) -> dict[str, Schema]:
         """Return the columns of the tables that a text names; of all tables if it names another one."""

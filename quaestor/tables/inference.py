@@ -69,16 +69,23 @@ class Inference:
                 return "has a name that SQL cannot tell from another one"
             if len(self._types) >= MOST_COLUMNS:
                 return f"would be column {MOST_COLUMNS + 1}"
-            self._types[field] = needed
-            self._names.add(field.lower())
-            return None
+            reason = _unfit(value, needed)
+            if reason is None:
+                self._types[field] = needed
+                self._names.add(field.lower())
+            return reason
         if needed is not None and not self._declared and (kind, needed) in WIDER and field != ID:
             self._types[field] = kind = needed
-        try:
-            fitted(value, kind)
-        except ValueError as error:
-            return str(error)
-        return None
+        return _unfit(value, kind)
+
+
+def _unfit(value: Any, kind: Type) -> str | None:
+    """Return why a value has no place in a column; None: it has one."""
+    try:
+        fitted(value, kind)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def schema_of_key(kind: Type) -> Schema:

@@ -46,7 +46,8 @@ def newest_version(
         if newest is not None and file.last <= newest.instant:
             break
         for instant, row in _versions(table, file, schema, key):
-            if instant > (after if newest is None else newest.instant):
+            # One transaction may write several versions of one instant: the last row is the newest.
+            if instant > after and (newest is None or instant >= newest.instant):
                 newest = Version(instant, {name: row.get(name) for name in schema.names})
     return newest
 

@@ -25,6 +25,8 @@ _SMALLEST: Final = -(1 << 63)
 _LARGEST: Final = (1 << 63) - 1
 _EXACT: Final = decimal.Context(prec=PRECISION, traps=[decimal.Inexact, decimal.InvalidOperation])
 _UNIT: Final = Decimal(1).scaleb(-SCALE)
+_FIRST_INSTANT: Final = instant_of(datetime.min)
+_LAST_INSTANT: Final = instant_of(datetime.max)
 
 
 def type_of(value: Any) -> Type | None:
@@ -120,4 +122,7 @@ def _fits_decimal(value: Any) -> bool:
 
 
 def _micros(value: datetime | DatetimeMS) -> int:
-    return int(value) * 1000 if isinstance(value, DatetimeMS) else instant_of(value)
+    micros = int(value) * 1000 if isinstance(value, DatetimeMS) else instant_of(value)
+    if not _FIRST_INSTANT <= micros <= _LAST_INSTANT:
+        raise ValueError("it is outside the years 1 to 9999")
+    return micros

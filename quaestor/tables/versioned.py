@@ -267,7 +267,7 @@ class VersionedTable:
 def _array(values: Sequence[Any], column: Column) -> Any:
     try:
         return pa.array([fitted(value, column.type) for value in values], ARROW[column.type])
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"column {column.name!r}: {error}") from error
 
 

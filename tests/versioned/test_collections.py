@@ -16,6 +16,7 @@ from typing import Any
 import pymongo
 import pytest
 from bson import json_util
+from bson.datetime_ms import DatetimeMS
 from bson.objectid import ObjectId
 from pymongo.collection import Collection
 
@@ -260,16 +261,17 @@ def test_a_value_of_another_type_is_null_and_an_alarm(items: Collection[Any], tm
     catalogue = Catalogue(tmp_path)
     with filling(FollowedCollection(items, catalogue, "items", telemetry=telemetry)):
         until(lambda: "items" in catalogue.names() and bool(alive(catalogue.open("items"))))
-        items.insert_one({"_id": 2, "n": "two", "name": "y", "ts": 1})
+        items.insert_one({"_id": 2, "n": "two", "name": "y", "ts": 1, "at": DatetimeMS((1 << 63) - 1)})
         table = catalogue.open("items")
         until(lambda: len(alive(table)) == 2)
     assert alive(table) == {1: 1, 2: None}
     assert sorted(seen) == [
+        ("tables.value_refused", "at"),
         ("tables.value_refused", "n"),
         ("tables.value_refused", "name"),
         ("tables.value_refused", "ts"),
     ]
-    assert b'quaestor_table_values_refused_total{table="items"} 3.0' in telemetry.exposition()
+    assert b'quaestor_table_values_refused_total{table="items"} 4.0' in telemetry.exposition()
     assert b'quaestor_table_versions_total{table="items"} 2.0' in telemetry.exposition()
 
 

@@ -15,6 +15,7 @@ from bson.decimal128 import Decimal128
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
+from quaestor.tables.inference import Inference
 from quaestor.tables.schema import Column, Schema, SchemaError, Type, decode
 from quaestor.tables.values import fitted, type_of
 
@@ -88,6 +89,8 @@ def test_a_key_consists_of_columns() -> None:
         (DAY, Type.TIMESTAMP, 1_800_016_200_123_000),
         (DAY.replace(tzinfo=None), Type.TIMESTAMP, 1_800_016_200_123_000),
         (DatetimeMS(-1), Type.TIMESTAMP, -1_000),
+        (DatetimeMS(253_402_300_799_999), Type.TIMESTAMP, 253_402_300_799_999_000),
+        (DatetimeMS(-62_135_596_800_000), Type.TIMESTAMP, -62_135_596_800_000_000),
         (b"\x00", Type.BYTES, b"\x00"),
         ({"a": [KEY]}, Type.JSON, '{"a": [{"$oid": "65a1b2c3d4e5f60718293a4b"}]}'),
         (1 << 70, Type.JSON, str(1 << 70)),
@@ -107,7 +110,8 @@ def test_a_value_that_fits_is_kept(value: Any, kind: Type, kept: Any) -> None:
     [
         (True, Type.BIGINT), (1, Type.BOOL), (1 << 63, Type.BIGINT), (1.0, Type.BIGINT), (1.0, Type.DECIMAL), ("1", Type.BIGINT),
         (1, Type.TEXT), (Decimal128("1E-13"), Type.DECIMAL), (Decimal128("NaN"), Type.DECIMAL), (Decimal("1e27"), Type.DECIMAL),
-        ("2027", Type.TIMESTAMP), (Binary(b"x", 5), Type.BYTES), ([1], Type.BIGINT),
+        ("2027", Type.TIMESTAMP), (DatetimeMS((1 << 63) - 1), Type.TIMESTAMP), (DatetimeMS(253_402_300_800_000), Type.TIMESTAMP),
+        (DatetimeMS(-62_135_596_800_001), Type.TIMESTAMP), (Binary(b"x", 5), Type.BYTES), ([1], Type.BIGINT),
     ],
 )  # fmt: skip
 def test_a_value_of_another_type_is_refused(value: Any, kind: Type) -> None:
@@ -129,3 +133,14 @@ def test_other_values_are_no_points(value: Any) -> None:
 
 def test_not_a_number_is_a_double() -> None:
     assert math.isnan(fitted(math.nan, Type.DOUBLE))
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_date_outside_the_calendar_is_refused_and_ends_no_filling(declared: bool) -> None:
+    """The value has no place, whether it is the first of its column or a later one, and the row can be appended."""
+    known = [Column("_id", Type.BIGINT), *([Column("at", Type.TIMESTAMP)] if declared else [])]
+    inference = Inference(Schema((*known, Column("_deleted", Type.BOOL)), ("_id",)), declared=False)
+    row, refused = inference.row({"_id": 1, "at": DatetimeMS((1 << 63) - 1)})
+    assert [(entry.field, "outside the years 1 to 9999" in entry.reason) for entry in refused] == [("at", True)]
+    assert "at" not in row
+    assert inference.row({"_id": 2, "at": DAY}) == ({"_deleted": False, "_id": 2, "at": DAY}, [])

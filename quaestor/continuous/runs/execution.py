@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
-from quaestor.continuous.engine import Engine, PreparedQuery, SharingEngine
+from quaestor.continuous.engine import Engine, OutdatedCompilationError, PreparedQuery, SharingEngine
 from quaestor.continuous.installed import InstalledQuery
 from quaestor.continuous.runs.remembered import Remembered
 from quaestor.continuous.runs.run import Known, Run, begin, close, missed, publish, run
@@ -33,6 +33,13 @@ class _Covered(NamedTuple):
     upto: int
 
 
+class _Prepared(NamedTuple):
+    """Compiled query with its text. A compilation may end after the text has changed; the query then counts no more."""
+
+    text: str
+    query: PreparedQuery
+
+
 class Executions:
     """Runs of the queries of one service. Methods block; thread-safe for different queries."""
 
@@ -40,7 +47,7 @@ class Executions:
         self._engine = engine
         self._catalogue = catalogue
         self._remembered = Remembered()
-        self._prepared: dict[str, PreparedQuery] = {}
+        self._prepared: dict[str, _Prepared] = {}
         self._covered: WeakKeyDictionary[VersionedTable, _Covered] = WeakKeyDictionary()
 
     def forget(self, name: str) -> None:
@@ -50,7 +57,7 @@ class Executions:
     def groups(self, queries: Iterable[InstalledQuery]) -> list[list[InstalledQuery]]:
         """Return the queries in groups that can run as one plan. A query that cannot be prepared is a group of its own."""
         queries = list(queries)
-        self._prepare_all([query for query in queries if query.name not in self._prepared])
+        self._prepare_all([query for query in queries if self._known(query) is None])
         groups: dict[str, list[InstalledQuery]] = {}
         for query in queries:
             try:
@@ -69,12 +76,16 @@ class Executions:
                 queries, self._engine.prepare_all([query.text for query in queries]), strict=True
             ):
                 if not isinstance(prepared, QuaestorError):
-                    self._prepared[query.name] = prepared
+                    self._prepared[query.name] = _Prepared(query.text, prepared)
 
     def run(self, query: InstalledQuery) -> Run:
         """Run a query. Raises as `runs.run.run` does."""
         self._covered.pop(self._catalogue.open(query.results), None)  # the run publishes a later progress
-        return run(query, self._of(query), self._catalogue, self._remembered)
+        try:
+            return run(query, self._of(query), self._catalogue, self._remembered)
+        except OutdatedCompilationError:
+            self.forget(query.name)
+            return run(query, self._of(query), self._catalogue, self._remembered)
 
     def run_together(self, queries: Sequence[InstalledQuery]) -> Mapping[str, Run | QuaestorError]:
         """Run queries of equal shape as one plan; return the outcome of each by name.
@@ -91,7 +102,12 @@ class Executions:
         closed = close(self._catalogue, shared.tables)
         due = {name: after for name, after in afters.items() if after < closed.instant}
         with pinned({self._catalogue.open(name).table: snapshot for name, snapshot in closed.snapshots.items()}):
-            evaluated = shared.rows(due, closed.instant, closed.snapshots)
+            try:
+                evaluated = shared.rows(due, closed.instant, closed.snapshots)
+            except OutdatedCompilationError:
+                for query in queries:
+                    self.forget(query.name)
+                raise
         outcomes: dict[str, Run | QuaestorError] = {
             name: Run(after=after, upto=after, rows=0, published=False) for name, after in afters.items()
         }
@@ -129,10 +145,16 @@ class Executions:
             self._covered[begun.results] = _Covered(upto, upto)
         return replace(outcome, after=after)
 
-    def _of(self, query: InstalledQuery) -> PreparedQuery:
+    def _known(self, query: InstalledQuery) -> PreparedQuery | None:
+        """Return the compilation of a query's present text; None: there is none."""
         prepared = self._prepared.get(query.name)
+        return None if prepared is None or prepared.text != query.text else prepared.query
+
+    def _of(self, query: InstalledQuery) -> PreparedQuery:
+        prepared = self._known(query)
         if prepared is None:
-            prepared = self._prepared[query.name] = self._engine.prepare(query.text)
+            prepared = self._engine.prepare(query.text)
+            self._prepared[query.name] = _Prepared(query.text, prepared)
         return prepared
 
 

@@ -35,7 +35,7 @@ class Remembered:
     ) -> tuple[Any, Read]:
         """Return the rows that the table does not have, and what was read of the table. Raises DependencyError.
 
-        rows: whose columns are all in the table.
+        rows: with columns that the table may lack: its rows are NULL there.
         since: instant; results of runs up to it are forgotten, because no row can equal them any more. None: none is.
 
         Only files with a row of an equal hash are read whole.
@@ -43,9 +43,13 @@ class Remembered:
         remembered, read = self._refreshed(table, snapshot, since)
         instants = matching(remembered, hashed(rows))
         parts = [rows.schema.empty_table()]
+        present = table.schema(snapshot).names
         for first, last in joined(instants):
-            part = table.scan(snapshot, first - 1, last, rows.schema.names)
+            part = table.scan(snapshot, first - 1, last, [name for name in rows.schema.names if name in present])
             read = read.plus(Read(len(table.files(snapshot, first - 1, last)), part.num_rows, part.nbytes))
+            for field in rows.schema:
+                if field.name not in present:
+                    part = part.append_column(field, pa.nulls(part.num_rows, field.type))
             parts.append(part.select(rows.schema.names).cast(rows.schema))
         return without(rows, pa.concat_tables(parts)), read
 

@@ -62,8 +62,11 @@ def without(rows: Any, known: Any) -> Any:
 
 
 def hashed(rows: Any) -> Any:
-    """Return the rows with a hash of their values. Equal rows always have equal hashes, also after a column was widened."""
-    parts = ", ".join(f"coalesce({_text(field)}, '\\N')" for field in rows.schema)
+    """Return the rows with a hash of their values. Equal rows always have equal hashes, also after a column was widened.
+
+    NULL has no part in the hash, so a column that is added later changes no hash.
+    """
+    parts = ", ".join(map(_text, rows.schema))
     text = f"SELECT *, md5_number_lower(concat_ws('\\n', {parts})) AS {HASH} FROM fresh_rows"
     result = selected(text, {"fresh_rows": rows})
     number = result.column(HASH).cast(pa.uint64()).combine_chunks()

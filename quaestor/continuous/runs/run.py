@@ -126,8 +126,7 @@ def publish(query: InstalledQuery, begun: Begun, evaluated: Any, upto: int, know
     rows, read_results = fitted(evaluated), NOTHING
     columns = schema_of(rows)
     if rows.num_rows:
-        present = results.schema(before).names
-        if known.within != 0 and before.files and all(name in present for name in rows.schema.names):
+        if known.within != 0 and before.files:
             since = None if known.within is None else begun.after - known.within
             rows, read_results = known.remembered.new(rows, results, before, since=since)
         else:

@@ -22,9 +22,10 @@ from quaestor.continuous.sql.refusals import refusal
 
 T: Final = "t"
 """Name of the placeholder of the instant of a run."""
-_NOW_FUNCTIONS: Final = frozenset(
+NOW_FUNCTIONS: Final = frozenset(
     {"now", "getdate", "sysdate", "transaction_timestamp", "statement_timestamp", "get_current_timestamp"}
 )
+"""Functions without a node of their own that give current time."""
 _FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
 OPERATORS: Final[dict[type[exp.Expr], str]] = {
     exp.LT: "<",
@@ -89,18 +90,19 @@ def instant_of(node: exp.Expr) -> Instant:
 def _placeholder(node: exp.Expr) -> exp.Expr:
     now = exp.Placeholder(this=T)
     match node:
-        case exp.CurrentTimestamp() | exp.Localtimestamp():
+        case _ if isinstance(node, _CLOCKS):
+            if node.this is not None and not number_of(node.this):
+                raise refusal(node, "current time is in another time zone", "leave the zone out: the time zone is UTC")
+        case exp.Anonymous() if node.name.lower() in NOW_FUNCTIONS and not node.expressions:
             pass
-        case exp.Anonymous() if node.name.lower() in _NOW_FUNCTIONS and not node.expressions:
-            pass
-        case exp.CurrentDate():
+        case exp.CurrentDate() | exp.UtcDate():
             now.meta.update(node.meta)
             return _truncated(now, "DAY")
         case exp.Cast() if node.to.this == exp.DType.DATE and isinstance(_placeholder(node.this), exp.Placeholder):
             return _truncated(_placeholder(node.this), "DAY")
         case exp.Cast() if node.to.this in _TIMESTAMPS and isinstance(_placeholder(node.this), exp.Placeholder):
             return _placeholder(node.this)
-        case exp.CurrentTime() | exp.Localtime():
+        case exp.CurrentTime() | exp.Localtime() | exp.UtcTime():
             raise refusal(node, "the time of day is no instant", "compare timestamps with now()")
         case _:
             return node
@@ -108,6 +110,14 @@ def _placeholder(node: exp.Expr) -> exp.Expr:
     return now
 
 
+_CLOCKS: Final = (
+    exp.CurrentTimestamp,
+    exp.CurrentTimestampLTZ,
+    exp.Localtimestamp,
+    exp.CurrentDatetime,
+    exp.UtcTimestamp,
+    exp.Systimestamp,
+)
 _TIMESTAMPS: Final = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.DATETIME})
 
 

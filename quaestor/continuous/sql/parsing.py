@@ -13,6 +13,11 @@ _RANDOM: Final = frozenset(
     {"random", "rand", "uuid", "gen_random_uuid", "newid", "uuidv4", "uuidv7", "setseed", "nextval"}
 )
 """Functions that give another value each time: no instant decides their rows."""
+_CLOCKS: Final = {
+    "age": 1, "unix_timestamp": 0, "clock_timestamp": 0, "timeofday": 0, "current_localtime": 0, "sysdatetime": 0,
+    "sysutcdatetime": 0, "curdate": 0, "curtime": 0,
+}  # fmt: skip
+"""Functions that read the clock of the engine, with the number of their arguments then."""
 
 
 def parsed(text: str, dialect: str, *, otherwise: tuple[str, str]) -> exp.Query:
@@ -49,3 +54,6 @@ def refuse_randomness(tree: exp.Expr) -> None:
         name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
         if name.lower() in _RANDOM or isinstance(node, exp.Rand | exp.Uuid):
             raise refusal(node, f"{name.lower()}() gives another value each time", "leave it out")
+        if isinstance(node, exp.Anonymous) and _CLOCKS.get(name.lower()) == len(node.expressions):
+            reason = f"{name.lower()}() reads the clock of the engine"
+            raise refusal(node, reason, "compare timestamps with now()")

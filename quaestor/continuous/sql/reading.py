@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import permutations
 from typing import Final
@@ -11,13 +12,18 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.merge_subqueries import merge_subqueries
 from sqlglot.optimizer.qualify import qualify
 
-from quaestor.continuous.sql.current_time import OPERATORS, with_placeholders
+from quaestor.continuous.sql.current_time import NOW_FUNCTIONS, OPERATORS, with_placeholders
+from quaestor.continuous.sql.functions import refuse_other_functions
 from quaestor.continuous.sql.model import UNTIL
 from quaestor.continuous.sql.parsing import parsed, refuse_placeholders, refuse_randomness
 from quaestor.continuous.sql.refusals import QueryRefusedError, UnknownTableError, place_of, refusal
+from quaestor.continuous.sql.spelling import mark_tables, spell, stored_name, tables_of
 from quaestor.tables.schema import TS, Schema, Type
 
 _TYPE_NAMES: Final = {Type.POINT: "STRUCT(x DOUBLE, y DOUBLE)"}
+_OTHERWISE: Final = ("the text is not one SELECT", "write one SELECT, or SELECTs joined by UNION")
+_PLACE: Final = re.compile(r"\.? Line: (\d+), Col: (\d+)")
+_NAME: Final = re.compile(r"'([^']*)' could not|: (.+)")
 
 
 def read(text: str, catalogue: Mapping[str, Schema], dialect: str) -> exp.Query:
@@ -25,12 +31,12 @@ def read(text: str, catalogue: Mapping[str, Schema], dialect: str) -> exp.Query:
 
     Raises QueryRefusedError.
     """
-    tree = parsed(
-        text, dialect, otherwise=("the text is not one SELECT", "write one SELECT, or SELECTs joined by UNION")
-    )
+    tree = parsed(text, dialect, otherwise=_OTHERWISE)
     refuse_placeholders(tree, "write the value as a literal")
-    _refuse_unknown_tables(tree, catalogue)
     refuse_randomness(tree)
+    refuse_other_functions(tree, NOW_FUNCTIONS)
+    _refuse_unknown_tables(tree, catalogue)
+    mark_tables(tree, catalogue)
     _expand_stars(tree, catalogue)
     try:
         # Scopes and aliases only: the meaning of names is SQL's own.
@@ -43,21 +49,22 @@ def read(text: str, catalogue: Mapping[str, Schema], dialect: str) -> exp.Query:
             validate_qualify_columns=True,
         )
     except OptimizeError as error:
-        raise _located(error) from error
+        raise _located(error, parsed(text, dialect, otherwise=_OTHERWISE)) from error
     tree = merge_subqueries(tree)
     _refuse_derived_tables(tree)
+    spell(tree, catalogue)
     query = with_placeholders(tree)
     _refuse_other_types(query, catalogue)
     return query
 
 
 def _refuse_unknown_tables(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
-    common = {table.alias for table in tree.find_all(exp.CTE)}
+    common = {table.alias.lower() for table in tree.find_all(exp.CTE)}
     for clause in tree.find_all(exp.With):
         if clause.args.get("recursive"):
             raise refusal(clause, "a recursive WITH has no bound on its instants", "write the steps as joins")
     for table in tree.find_all(exp.Table):
-        if table.name not in catalogue and table.name not in common:
+        if stored_name(table.name, catalogue) is None and table.name.lower() not in common:
             known = ", ".join(sorted(catalogue)) or "none"
             line, column = place_of(table)
             raise UnknownTableError(
@@ -95,8 +102,8 @@ def _refuse_derived_tables(tree: exp.Expr) -> None:
 def _expand_stars(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
     """Replace `*` by the declared columns: the instant of publication is a column that `*` does not name."""
     for select in list(tree.find_all(exp.Select)):
-        tables = _tables_of(select)
-        if any(table.name not in catalogue for table in tables) or isinstance(select.parent, exp.Exists):
+        tables = {table.alias_or_name: stored_name(table.name, catalogue) for table in tables_of(select)}
+        if None in tables.values() or isinstance(select.parent, exp.Exists):
             continue
         expressions: list[exp.Expr] = []
         for item in select.expressions:
@@ -106,21 +113,15 @@ def _expand_stars(tree: exp.Expr, catalogue: Mapping[str, Schema]) -> None:
             if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
                 wanted = item.table if isinstance(item, exp.Column) else ""
                 expressions += [
-                    exp.column(name, table=table.alias_or_name)
-                    for table in tables
-                    if wanted in ("", table.alias_or_name)
-                    for name in catalogue[table.name].names
+                    exp.column(name, table=alias)
+                    for alias, stored in tables.items()
+                    if stored is not None and wanted.lower() in ("", alias.lower())
+                    for name in catalogue[stored].names
                 ]
             else:
                 expressions.append(item)
         if expressions:
             select.set("expressions", expressions)
-
-
-def _tables_of(select: exp.Select) -> list[exp.Table]:
-    clause = select.args.get("from_")
-    members = [clause, *(select.args.get("joins") or [])] if clause else []
-    return [member.this for member in members if isinstance(member.this, exp.Table)]
 
 
 def _types(catalogue: Mapping[str, Schema]) -> dict[str, object]:
@@ -131,6 +132,18 @@ def _types(catalogue: Mapping[str, Schema]) -> dict[str, object]:
     }
 
 
-def _located(error: OptimizeError) -> QueryRefusedError:
+def _located(error: OptimizeError, text: exp.Expr) -> QueryRefusedError:
+    """Return the refusal of a name at its place in a text."""
     message = str(error).split("\n")[0]
-    return QueryRefusedError(0, 0, f"the query does not fit the tables: {message}", "name columns that the tables have")
+    place, name = _PLACE.search(message), _NAME.search(message)
+    line, column = (1, 1)
+    if place is not None:
+        end = int(place[1]), int(place[2])
+        words = [node for node in text.find_all(exp.Identifier) if (node.meta.get("line"), node.meta.get("col")) == end]
+        line, column = place_of(words[0]) if words else end
+    elif name is not None:
+        written = (name[1] or name[2]).lower()
+        words = [node for node in text.find_all(exp.Identifier) if node.name.lower() == written]
+        line, column = min(map(place_of, words), default=(1, 1))
+    reason = f"the query does not fit the tables: {_PLACE.sub('', message)}"
+    return QueryRefusedError(line, column, reason, "name columns that the tables have")
