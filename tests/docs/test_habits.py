@@ -162,6 +162,30 @@ def test_workflows_run_commands_that_exist(path: Path) -> None:
                 pytest.fail(f"a step without a command: {step}")
 
 
+def test_continuous_integration_tests_on_each_supported_python() -> None:
+    """The workflow installs each version that the package names. The oldest is the default, and the others must be found."""
+    named = [classifier.rpartition(" ")[2] for classifier in PROJECT["project"]["classifiers"] if " 3." in classifier]
+    oldest, *others = named
+    workflow = yaml.load((ROOT / ".github/workflows/ci.yml").read_text(), Loader=yaml.BaseLoader)
+    job = workflow["jobs"]["test"]
+    (installed,) = [step["with"]["python-version"] for step in job["steps"] if "python-version" in step.get("with", {})]
+    assert installed.split() == [*others, oldest]
+    assert job["env"]["PYTHONS_NEEDED"].split() == others
+
+
+@pytest.mark.parametrize(("needed", "fails"), [("", False), ("3.12 3.13", True)])
+def test_a_missing_python_fails_where_it_is_needed(needed: str, *, fails: bool) -> None:
+    """`make test-pythons` on a machine without other versions: it goes on, unless PYTHONS_NEEDED names a version."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    # The set-up is as good as done: `-o` names a file that make takes for up to date.
+    done = subprocess.run(
+        ["make", "-o", ".venv/.ready", "test-pythons", "PYTHONS="], cwd=ROOT, env=kept | {"PYTHONS_NEEDED": needed},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode != 0) is fails, done.stderr
+    assert ("Python 3.12 is needed and not here" if fails else "going on without") in done.stderr
+
+
 def test_publishing_is_tried_without_an_upload_by_continuous_integration() -> None:
     """`.ci/run` and the workflow run `make publish` on changes; only a tag uploads."""
     assert re.search(r"^make publish\b(?!.*--upload)", (ROOT / ".ci/run").read_text(), re.MULTILINE)

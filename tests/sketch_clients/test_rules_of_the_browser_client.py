@@ -85,6 +85,16 @@ def test_a_page_receives_a_notice_of_stale_data() -> None:
     assert played.returncode == 0, played.stdout[-8000:]
 
 
+def test_a_site_with_a_worker_of_its_own_keeps_it() -> None:
+    """`register()` refuses to replace it and names the remedy; a worker that imports ours sets the rules and keeps the pages."""
+    program = CLIENT / "test" / "own_worker.test.ts"
+    played = subprocess.run(
+        [NODE, "--no-warnings", "--test-force-exit", program],
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    assert played.returncode == 0, played.stdout[-8000:]
+
+
 def test_a_client_outside_of_a_page_lets_everything_pass_and_the_program_end() -> None:
     """In Node.js, where a listening channel would keep the program alive."""
     run("outside.mjs", [])
