@@ -127,6 +127,11 @@ class Creation:
 
     def _create_channel(self, statement: CreateChannel, definition: Definition) -> None:
         definitions, catalogue = self._parts.definitions, self._parts.catalogue
+        taken = definitions.find(Kind.DATASET, dataset_name(statement.name))
+        if taken is not None:  # its table may differ in upper and lower case, and queries could read either
+            raise ConfigurationError(
+                f"channel {statement.name!r}: dataset {taken.name!r} has the name of its subscriptions: drop it first"
+            )
         compiled = self._compiled(statement)
         if statement.ending is Ending.REPLACE and definitions.find(Kind.CHANNEL, statement.name) is not None:
             if self._parts.counts.any(statement.name):
@@ -151,6 +156,7 @@ class Creation:
         definitions = self._parts.definitions
         if keep and definitions.find(definition.kind, definition.name) is not None:
             yield
+            definitions.change(definition.kind, definition.name, lambda present: replace(present, text=definition.text))
             return
         creating = definitions.create(replace(definition, state=State.CREATING))
         try:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from quaestor.channels.answers import Answer
 from quaestor.channels.binding import bound_statement, checked_values, statement_value
 from quaestor.channels.brokers.balancing import group_loads, load_at, moves, placement
+from quaestor.channels.connecting import connect
 from quaestor.channels.creating import Creation
 from quaestor.channels.datasets import dataset_names
 from quaestor.channels.definitions import Definition, Definitions, State
@@ -42,7 +43,7 @@ from quaestor.channels.statements.model import (
     Unsubscribe,
 )
 from quaestor.channels.subscriptions import Subscription, Subscriptions
-from quaestor.channels.uses import refuse_subscriptions, uses_of
+from quaestor.channels.uses import refuse_subscriptions
 from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.executors.executor import ExecutionError
 from quaestor.continuous.schedule.periods import Every
@@ -138,8 +139,10 @@ class Interpreter:
                 return self._drop(statement, request)
             case Execute():
                 return self._execute(statement, request)
-            case ConnectFeed():
-                return self._connect(statement, request)
+            case ConnectFeed(feed=name, dataset=dataset):
+                feed = self._owned(Kind.FEED, name, request)
+                self._owned(Kind.DATASET, dataset, request)  # a feed writes over records
+                return connect(self._parts, statement, feed)
             case StartFeed(feed=name):
                 self._owned(Kind.FEED, name, request)
                 self._parts.feeds.start(name)
@@ -265,18 +268,6 @@ class Interpreter:
 
         self._parts.definitions.change(Kind.CHANNEL, statement.channel, change)
         return Answer(f"altered channel {statement.channel}")
-
-    def _connect(self, statement: ConnectFeed, request: _Request) -> Answer:
-        feed = self._owned(Kind.FEED, statement.feed, request)
-        uses = tuple(key for key in uses_of(statement, self._parts.definitions) if key != feed.key)
-        self._parts.definitions.change(Kind.FEED, statement.feed, lambda present: replace(present, uses=uses))
-        self._parts.feeds.connect(
-            statement.feed,
-            statement.dataset,
-            mode=None if statement.mode is None else statement.mode.value,
-            function=statement.function,
-        )
-        return Answer(f"connected feed {statement.feed} to dataset {statement.dataset}")
 
     def _execute(self, statement: Execute, request: _Request) -> Answer:
         if request.depth >= _DEEPEST:

@@ -43,6 +43,10 @@ class ResultPages(Protocol):
         """Return the results of a subscription in the runs after a run, as `after` does."""
         ...
 
+    def has_subscription(self, channel: str, subscription: str) -> bool:
+        """Return whether a channel has a subscription now. A removed one may still have results."""
+        ...
+
     def newest(self, channel: str) -> int:
         """Return the newest run of a channel; 0: no run yet."""
         ...

@@ -220,7 +220,9 @@ class ChannelService:
         except QuaestorError:
             last = None  # the run reports the failure
         now = self._now()
-        due = every.next(now) if last is None else max(now, every.next(last))
+        due = every.next(now)
+        if last is not None:
+            due = min(due, max(now, every.next(last)))  # a clock that was ahead has left a late run
         resistance = RESISTANCE[definition.priority]
         self._schedule.put(definition.name, every, definition.name, due=due, resistance=resistance)
 

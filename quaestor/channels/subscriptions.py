@@ -22,10 +22,13 @@ from quaestor.channels.versions import present_record
 from quaestor.errors import ConfigurationError
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.inference import DELETED
+from quaestor.tables.newest import newest_version
 from quaestor.tables.schema import Column, Schema, Type
 
 USER: Final = "username"
 """Column of the owner of a subscription."""
+SUBSCRIPTIONS_ENDING: Final = "_subscriptions"
+"""End of the name of each dataset of subscriptions."""
 _PARAMETER: Final = parameter_column(0)[:-1]
 
 
@@ -115,6 +118,18 @@ class Subscriptions:
         if row is None:
             raise self._unknown(subscription)
         return self._subscription(row)
+
+    def present_at(self, subscription: str, since: int = -1) -> int | None:
+        """Return the newest instant if a subscription is there; None: it is not.
+
+        since: an instant at which it was there. Only later changes are read. -1: none is known.
+        """
+        table = self.dataset.partitions[0]
+        snapshot = table.snapshot()
+        if since < 0:
+            return None if present_record(table, snapshot, {ID: subscription}) is None else snapshot.instant
+        version = newest_version(table, snapshot, {ID: subscription}, after=since)
+        return None if version is not None and version.row[DELETED] else snapshot.instant
 
     def all(self) -> list[Subscription]:
         """Return all subscriptions."""
@@ -252,4 +267,4 @@ def _at_broker(rows: Any, brokers: Any) -> Any:
 
 def dataset_name(channel: str) -> str:
     """Return the name of the dataset of a channel's subscriptions."""
-    return f"{channel}_subscriptions"
+    return f"{channel}{SUBSCRIPTIONS_ENDING}"

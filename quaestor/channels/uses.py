@@ -29,7 +29,9 @@ from quaestor.channels.statements.model import (
     Subscribe,
     Unsubscribe,
 )
+from quaestor.channels.subscriptions import SUBSCRIPTIONS_ENDING
 from quaestor.continuous.sql.refusals import place_of
+from quaestor.errors import ConfigurationError
 
 
 def uses_of(statement: Statement, definitions: Definitions) -> tuple[str, ...]:
@@ -38,16 +40,43 @@ def uses_of(statement: Statement, definitions: Definitions) -> tuple[str, ...]:
 
 
 def refuse_subscriptions(statement: Statement, definitions: Definitions) -> None:
-    """Refuse a statement of a user that reads subscriptions: they belong to all users. Raises StatementError."""
+    """Refuse a statement of a user that reads subscriptions: they belong to all users.
+
+    Raises StatementError, ConfigurationError if a function reads them that the statement names.
+    """
     target = statement.target if isinstance(statement, Explain) else statement
-    body = getattr(target, "body", None)
-    if isinstance(target, CreateFunction) and target.python:
-        return
-    if isinstance(target, CreateFunction | CreateChannel | Query) and body is not None:
-        hidden = {name.lower() for name in definitions.subscription_datasets()}
-        for table in query_of(body).find_all(exp.Table):
-            if table.name.lower() in hidden:
-                raise body.error(*place_of(table), f"dataset {table.name!r} holds the subscriptions of all users")
+    match target:
+        case CreateDataset(name=name) if name.lower().endswith(SUBSCRIPTIONS_ENDING):
+            raise ConfigurationError(f"the name {name!r} is kept for the subscriptions of a channel: use another name")
+        case CreateFunction(python=True):
+            return
+        case CreateFunction(body=body) | CreateChannel(body=Body() as body) | Query(body=body):
+            for table, reason in _hidden_tables(body, definitions):
+                raise body.error(*place_of(table), reason)
+        case CreateChannel(using=using) if using is not None:
+            _refuse_function(using.function, definitions)
+        case ConnectFeed(function=str(function)):
+            _refuse_function(function, definitions)
+
+
+def _refuse_function(name: str, definitions: Definitions) -> None:
+    """Refuse a function that reads subscriptions: it may be the operator's, or older than the channel."""
+    definition = definitions.find(Kind.FUNCTION, name)
+    function = None if definition is None else definition.statement
+    if isinstance(function, CreateFunction) and not function.python:
+        for table, reason in _hidden_tables(function.body, definitions):
+            raise ConfigurationError(f"function {name!r} reads dataset {table.name!r}: {reason}")
+
+
+def _hidden_tables(body: Body, definitions: Definitions) -> Iterator[tuple[exp.Table, str]]:
+    """Yield each table of a query that a user must not read, with the reason. A channel that comes later makes some of them."""
+    hidden = {name.lower() for name in definitions.subscription_datasets()}
+    for table in query_of(body).find_all(exp.Table):
+        name = table.name.lower()
+        if name in hidden:
+            yield table, f"dataset {table.name!r} holds the subscriptions of all users"
+        elif name.endswith(SUBSCRIPTIONS_ENDING) and definitions.find(Kind.DATASET, name) is None:
+            yield table, f"the name {table.name!r} is kept for the subscriptions of a channel"
 
 
 def _uses(statement: Statement, definitions: Definitions) -> Iterator[tuple[Kind, str]]:

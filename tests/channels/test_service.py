@@ -118,6 +118,21 @@ async def test_missed_instants_are_left_out_and_the_next_run_covers_them(served:
     assert served.counted("published") == 1
 
 
+async def test_a_clock_that_was_ahead_delays_no_run_after_it_is_right_again(served: Served) -> None:
+    """A restart after the correction of the clock takes the period from now on, not from the run a day ahead."""
+    served.channel("c", "10s")
+    await served.at(1)
+    served.tweet(1)
+    await served.at(86_400)
+    served.now = 20
+    served.service = ChannelService(served.parts)
+    await served.at(21)
+    assert [entry["due"] for entry in served.service.status()] == [30_000_000]
+    served.tweet(2)
+    await served.at(30)
+    assert served.tids("c") == [1, 2]
+
+
 async def test_a_slow_channel_delays_no_other_and_goes_on_after_an_overrun(served: Served) -> None:
     """An overrun is reported, and stops nothing."""
     served.channel("quick", "10s")

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from quaestor.channels.brokers.registry import Broker, Brokers
@@ -88,6 +89,8 @@ class BrokerHealth:
             parts.telemetry.failure("delivery", "channels.brokers_unchecked", error, broker=broker.name)
             return False
         self._failures[broker.name] = 0
+        if broker.lease:
+            await self._written(broker, partial(parts.brokers.renew, broker.name))
         if broker.is_down and await self._note(broker, 0):
             parts.telemetry.event("channels.broker_up", broker=broker.name)
             return True
@@ -95,8 +98,12 @@ class BrokerHealth:
 
     async def _note(self, broker: Broker, since: int) -> bool:
         """Keep the state of a broker; return whether that was possible."""
+        return await self._written(broker, partial(self._parts.brokers.note_down, broker.name, since))
+
+    async def _written(self, broker: Broker, write: Callable[[], object]) -> bool:
+        """Write to the registration of a broker; return whether that was possible."""
         try:
-            await asyncio.to_thread(self._parts.brokers.note_down, broker.name, since)
+            await asyncio.to_thread(write)
         except QuaestorError as error:  # dropped meanwhile, or the storage fails
             self._parts.telemetry.failure("delivery", "channels.brokers_unchecked", error, broker=broker.name)
             return False

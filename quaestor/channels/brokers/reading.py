@@ -9,6 +9,7 @@ from typing import Any
 
 from quaestor.channels.pages import ResultPages, RunPage
 from quaestor.continuous.delivery.batch import moment
+from quaestor.errors import ConfigurationError
 
 _Pages = Callable[[int, int], Sequence[RunPage]]
 
@@ -42,10 +43,18 @@ class Reading:
     def for_subscription(
         self, channel: str, subscription: str, *, after: int, limit: int, upto: int | None = None
     ) -> Page:
-        """Return the results for a subscription, as `for_broker` does."""
-        return self._page(
-            channel, lambda run, rows: self._pages.of_subscription(channel, subscription, run, rows), after, limit, upto
-        )
+        """Return the results for a subscription, as `for_broker` does.
+
+        Raises ConfigurationError for a page without results of an unknown subscription. A removed one has its kept results.
+        """
+
+        def pages(run: int, rows: int) -> Sequence[RunPage]:
+            results = self._pages.of_subscription(channel, subscription, run, rows)
+            if not results and run == after and not self._pages.has_subscription(channel, subscription):
+                raise ConfigurationError(f"channel {channel!r} has no subscription {subscription!r}")
+            return results
+
+        return self._page(channel, pages, after, limit, upto)
 
     def newest(self, channel: str) -> int:
         """Return the newest run of a channel; 0: there was none."""

@@ -35,6 +35,10 @@ class DatasetSink(Protocol):
         """Write records with the position of the feed. A known position changes nothing, and has the same rejections."""
         ...
 
+    def position(self, feed: str) -> Position | None:
+        """Return the position of the newest complete batch of a feed; None: some records of each batch may be missing."""
+        ...
+
     def newest_position(self, feed: str) -> Position | None:
         """Return the newest position of a feed, whose batch may be incomplete; None: it has written nothing."""
         ...
@@ -80,7 +84,10 @@ class Taken:
 
 
 class _State(NamedTuple):
-    """Position of a feed: the newest batch, the offsets before and after it, its records, and known keys."""
+    """Position of a feed: the newest batch, the offsets before and after it, its records, and known keys.
+
+    after: of a batch without offsets, its idempotency key.
+    """
 
     number: int
     before: str
@@ -146,11 +153,21 @@ class Feed:
     def _taken(self, batch: Sequence[Incoming], key: str) -> Taken:
         state = self._present()
         if key and key in state.keys:
-            if key == state.keys[-1]:
+            if key == state.after:
                 self._written(batch, state)  # completes what an ended process has left
             return Taken(0, 0, is_repeated=True)
-        keys = (*state.keys, key)[-KNOWN_KEYS:] if key else state.keys
-        return self._written(batch, _State(state.number + 1, "", "", len(batch), keys))
+        known = self._complete_keys(state)
+        keys = (*known, key)[-KNOWN_KEYS:] if key else known
+        return self._written(batch, _State(state.number + 1, "", key, len(batch), keys))
+
+    def _complete_keys(self, state: _State) -> tuple[str, ...]:
+        """Return the keys of complete batches. The newest batch may lack records, and its sender sends it again."""
+        if self._is_complete or not state.after:
+            return state.keys
+        whole = self._sink.position(self.definition.name)
+        if whole is not None and whole.number == state.number:
+            return state.keys
+        return tuple(key for key in state.keys if key != state.after)
 
     def replay(self) -> Taken:
         """Write dead letters again; written letters are removed. Raises DependencyError."""

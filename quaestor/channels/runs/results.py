@@ -175,6 +175,11 @@ def encoded(rows: Any) -> Any:
     return pa.table([rows.column(TARGET).cast(pa.int64()), texts], names=[NUMBER, RECORD])
 
 
+def different(rows: Any) -> Any:
+    """Return each pair of number and record once. Parts of a run come later: equal rows could fall into several."""
+    return rows.group_by([NUMBER, RECORD]).aggregate([])
+
+
 def numbered(parts: Iterable[Any], run: int, members_at: int) -> Iterator[Any]:
     """Yield rows (target, broker, record) in their order, with the columns of the table."""
     first = 0

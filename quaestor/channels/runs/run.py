@@ -16,7 +16,7 @@ from quaestor.channels.rewriting.joining import SUBSCRIPTIONS
 from quaestor.channels.rewriting.shared_joins import SharedJoin
 from quaestor.channels.runs.fanning import fanned_out, parameters_in_use
 from quaestor.channels.runs.relations import BEGINNING, Records, Relations, Seen
-from quaestor.channels.runs.results import Bounds, Results, encoded, numbered, table_name
+from quaestor.channels.runs.results import Bounds, Results, different, encoded, numbered, table_name
 from quaestor.channels.subscriptions import Subscriptions, dataset_name
 from quaestor.continuous.executors.executor import Executor
 from quaestor.errors import ConfigurationError
@@ -126,6 +126,8 @@ class Runner:
             rows = self._executor.rows(plan.expression, *_instants(channel, before.bounds, seen, run), tables)
             watch.end("execute")
             rows = encoded(rows)
+            if channel.definition.distinct:
+                rows = different(rows)
             watch.end("encode")
             parts = fanned_out(rows, members, subscriptions.membership, individual=channel.individual)
             if channel.definition.distinct:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.compute as pc
 
@@ -13,6 +13,9 @@ from quaestor.channels.runs.results import MEMBERS_AT, RECORD, ROW, RUN, Results
 from quaestor.channels.subscriptions import Subscriptions, dataset_name
 from quaestor.tables.catalogue import Catalogue
 
+_MOST_PRESENT: Final = 10_000
+"""Subscriptions whose presence is remembered."""
+
 
 class StoredPages(ResultPages):
     """Reader of the results of channels. Use from any thread."""
@@ -20,6 +23,7 @@ class StoredPages(ResultPages):
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._subscriptions: dict[str, Subscriptions] = {}
+        self._present: dict[tuple[str, str], int] = {}
 
     def newest(self, channel: str) -> int:
         """See ResultPages."""
@@ -40,6 +44,19 @@ class StoredPages(ResultPages):
     def of_subscription(self, channel: str, subscription: str, after_run: int, limit: int) -> Sequence[RunPage]:
         """See ResultPages."""
         return list(self._pages(channel, after_run, limit, subscription=subscription))
+
+    def has_subscription(self, channel: str, subscription: str) -> bool:
+        """See ResultPages. Readers that wait ask again and again: only changes since the last time are read."""
+        subscriptions = self._subscriptions_of(channel)
+        key = subscriptions.dataset.partitions[0].table.location, subscription
+        instant = subscriptions.present_at(subscription, self._present.get(key, -1))
+        if instant is None:
+            self._present.pop(key, None)
+            return False
+        if len(self._present) >= _MOST_PRESENT:
+            self._present.clear()
+        self._present[key] = instant
+        return True
 
     def all(self, channel: str, after_run: int, limit: int) -> Sequence[RunPage]:
         """Return the results of all brokers in the runs after a run, as `after` does."""
@@ -71,11 +88,14 @@ class StoredPages(ResultPages):
 
     def _members(self, channel: str, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, tuple[str, ...]]:
         """Return the members of the groups of a run; a target that is no group is a subscription itself."""
+        groups = dict.fromkeys(entry["target"] for entry in entries)
+        return self._subscriptions_of(channel).members(entries[0][MEMBERS_AT], list(groups))
+
+    def _subscriptions_of(self, channel: str) -> Subscriptions:
         location = self._catalogue.open(dataset_name(channel)).table.location
         if location not in self._subscriptions:
             self._subscriptions[location] = Subscriptions(self._catalogue, channel, ())
-        groups = dict.fromkeys(entry["target"] for entry in entries)
-        return self._subscriptions[location].members(entries[0][MEMBERS_AT], list(groups))
+        return self._subscriptions[location]
 
 
 def _listed(results: Results, after_run: int, broker: str | None) -> Iterator[Mapping[str, Any]]:

@@ -62,6 +62,13 @@ class StoredPages:
         """See ResultPages."""
         return self._pages(channel, after_run, limit, lambda row: subscription in json.loads(row["subscriptions"]))
 
+    def has_subscription(self, channel: str, subscription: str) -> bool:
+        """See ResultPages. Here a subscription is there from its first result on, also after the end of its retention."""
+        table = self._catalogue.open(f"{channel}_results")
+        snapshot = table.snapshot()
+        texts = table.scan(snapshot, 0, snapshot.instant).column("subscriptions").to_pylist()
+        return any(subscription in json.loads(text) for text in texts)
+
     def newest(self, channel: str) -> int:
         """See ResultPages."""
         if f"{channel}_results" not in self._catalogue.names():

@@ -11,6 +11,7 @@ import pytest
 from quaestor.channels.brokers.reading import Reading
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.stored_pages import StoredPages
+from quaestor.errors import ConfigurationError
 from tests.channels.brokers.world import World as Brokers
 from tests.channels.world import World
 from tests.continuous.delivery.receivers import Receiver, receiver, status
@@ -117,3 +118,27 @@ async def test_an_absent_subscriber_learns_from_when_on_its_results_are_complete
     present = json.loads(reading.for_subscription("c", mine, after=runs[1], limit=10).body)
     assert ([run["run"] for run in absent["runs"]], absent["from"]["run"]) == ([runs[2]], runs[1] + 1)
     assert ([run["run"] for run in present["runs"]], "from" in present) == ([runs[2]], False)
+
+
+async def test_a_removed_subscription_gets_its_kept_results_and_is_unknown_after_them(tmp_path: Path) -> None:
+    """A reader learns that nothing more comes. Others that are quiet stay known, also after further changes."""
+    world = channel(tmp_path)
+    mine, quiet = world.subscribe("714"), world.subscribe("949")
+    reading = Reading(StoredPages(world.catalogue))
+
+    def page(subscription: str, after: int = 0) -> dict[str, Any]:
+        return dict(json.loads(reading.for_subscription("c", subscription, after=after, limit=100).body))
+
+    assert page(mine)["complete"]
+    tweet(world, 10, 1)
+    after = page(mine)["next"]
+    assert (page(mine, after)["runs"], page(quiet)["runs"]) == ([], [])
+    world.subscriptions().remove(mine)
+    assert [run["run"] for run in page(mine)["runs"]] == [11_000_000]
+    for run in (after, after + 1):
+        with pytest.raises(ConfigurationError, match=f"has no subscription '{mine}'"):
+            page(mine, run)
+    world.subscriptions().change(quiet, broker="other")
+    assert page(quiet)["runs"] == []
+    with pytest.raises(ConfigurationError, match="has no subscription"):
+        page("unknown")

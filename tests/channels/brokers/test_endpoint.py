@@ -143,6 +143,8 @@ async def test_pages_of_a_public_broker_are_for_every_cache(tmp_path: Path) -> N
         ("/channels/nothing/newest", 404),
         ("/channels/nothing/results?broker=a", 404),
         ("/channels/nothing/subscriptions/s1/results", 404),
+        ("/channels/offers/subscriptions/nobody/results", 404),
+        (f"/channels/offers/subscriptions/nobody/results?after={RUN * 2}", 404),
     ],
 )
 async def test_a_wrong_request_is_refused_with_a_sentence(tmp_path: Path, target: str, status: int) -> None:
@@ -222,6 +224,16 @@ async def test_a_socket_brings_each_run_once_and_resumes_after_a_run(tmp_path: P
         world.world.run(5, ("a", ["s1"], {"n": 5}))
         async with connect(f"{url}?after={page['next']}") as socket:
             assert records(json.loads(await socket.recv())) == [5]
+
+
+async def test_a_socket_of_an_unknown_subscription_is_closed_with_its_own_code(tmp_path: Path) -> None:
+    async with site(tmp_path) as world:
+        url = f"{world.url.replace('http', 'ws')}/channels/offers/subscriptions/nobody/socket"
+        async with connect(url) as socket:
+            with pytest.raises(ConnectionClosed) as closed:
+                await socket.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 4404
 
 
 async def test_streams_and_sockets_end_with_the_server_or_after_an_hour(

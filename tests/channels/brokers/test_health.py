@@ -135,3 +135,21 @@ async def test_a_new_address_is_up_until_its_own_checks_fail(tmp_path: Path) -> 
         world.brokers.note_down("a", 7)
         world.broker("a", server.port)
         assert not world.brokers.get("a").is_down
+
+
+async def test_a_broker_that_answers_its_checks_keeps_its_lease(tmp_path: Path) -> None:
+    """A quiet broker with a lease of an hour is there after three hours of answered checks, and expires once it is silent."""
+    world = Checked(tmp_path)
+    async with receiver() as server:
+        world.broker("a", server.port, lease="PT1H")
+        for _ in range(6):
+            world.clock.ms += 30 * 60_000
+            await world.health().check()
+        assert not world.brokers.get("a").has_expired(world.clock.ms * 1_000)
+        renewed = world.brokers.get("a").renewed
+        server.scripts.extend([CLOSE, CLOSE])
+        for _ in range(2):
+            world.clock.ms += 20 * 60_000
+            await world.health().check()
+    assert world.brokers.get("a").renewed == renewed
+    assert world.brokers.get("a").has_expired((world.clock.ms + 30 * 60_000) * 1_000)

@@ -96,6 +96,9 @@ async def test_results_that_were_dropped_before_they_were_read_are_a_loss(tmp_pa
         gone = ChannelSource(url.replace("offers", "gone"), "s", networks=LOCAL)
         with pytest.raises(SourceLostError, match="no such channel"):
             await asyncio.to_thread(gone.read, "", 100)
+        unknown = ChannelSource(url, "unknown", networks=LOCAL)
+        with pytest.raises(SourceLostError, match="no such channel or subscription"):
+            await asyncio.to_thread(unknown.read, "", 100)
 
 
 async def test_the_own_network_is_out_of_reach_unless_it_is_allowed(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
+from quaestor.channels.datasets import Mode
 from quaestor.channels.feeds.http import HttpSource
+from quaestor.channels.feeds.records import Incoming
 from quaestor.channels.feeds.service import FeedService
+from quaestor.errors import DependencyError
 from tests.channels.feeds.world import World, posting, running
 from tests.support import eventually
 
@@ -62,6 +65,33 @@ async def test_a_body_with_a_known_key_changes_nothing_also_after_a_restart(tmp_
             assert again.json() == {"accepted": 0, "rejected": 0, "repeated": True}
     assert world.records() == {1: "a"}
     assert len(world.letters()) == 1
+
+
+@pytest.mark.parametrize("between", ["b", ""], ids=["keyed", "without a key"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_keyed_batch_that_failed_in_part_is_written_also_after_other_batches(
+    tmp_path: Path, mode: Mode, between: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second partition fails once, another sender is faster, and the retry brings all records. Then the key is known."""
+    world = World(tmp_path, partitions=2)
+    world.define(mode, type="http")
+    batch = [Incoming(line) for line in body(*range(10)).splitlines()]
+    feed = world.feed()
+    failing = feed._sink.partitions[1]  # type: ignore[attr-defined]
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise DependencyError("the storage is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failing, "publish", fails)
+        with pytest.raises(DependencyError):
+            feed.take(batch, "a")
+    assert 0 < len(world.records()) < 10
+    assert not feed.take([Incoming(body(10))], between).is_repeated
+    feed.take(batch, "a")
+    assert sorted(world.records()) == list(range(11))
+    for later in (feed, world.feed()):
+        assert [later.take(batch, key).is_repeated for key in ("a", between or "a")] == [True, True]
 
 
 async def test_a_compressed_body_is_expanded_and_a_bomb_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from quaestor.channels.runs import fanning
 from quaestor.channels.runs.results import Results
 from quaestor.channels.runs.run import create_tables, drop_tables
 from quaestor.channels.runs.stored_pages import StoredPages
@@ -228,3 +229,16 @@ def test_a_channel_is_dropped_with_its_tables_and_made_again(world: World) -> No
     tweet(world, 2)
     world.run(at=20)
     assert [record["tid"] for _, record in world.delivered()] == [2]
+
+
+def test_distinct_holds_over_all_parts_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal records of one large group fall into several parts, and each subscription still gets one of them."""
+    monkeypatch.setattr(fanning, "_MOST_ROWS", 2)
+    world = World(tmp_path)
+    world.police()
+    world.create("SELECT t.text FROM Tweets t WHERE is_new(t) AND t.area_code = area", "area", distinct=True)
+    subscribers = [world.subscribe("A") for _ in range(3)]
+    for run in (10, 20):
+        world.dataset("Tweets").insert([{"tid": run + n, "area_code": "A", "text": "same"} for n in range(3)])
+        world.run(at=run)
+    assert sorted(world.delivered()) == sorted((subscriber, {"text": "same"}) for subscriber in subscribers)
