@@ -271,6 +271,15 @@ async def end_of_the_site(names: Names, mongo: Any) -> None:
         names["running"].__exit__(None, None, None)
 
 
+async def both_accounts(names: Names, mongo: Any) -> None:
+    """The block came to its end: it has met a result of both streams."""
+    try:
+        await eventually(lambda: ENDED in names)
+        assert (names["ann"].latest(), names["bob"].latest()) == ([], [])
+    finally:
+        names["running"].__exit__(None, None, None)
+
+
 async def end_of_the_result(names: Names, mongo: Any) -> None:
     """The block came to its end: it has met a result."""
     try:
@@ -311,6 +320,11 @@ from tests.live.socket_site import live_site
 running = live_site("mongodb://localhost/?replicaSet=rs0", "live_document")
 SITE = running.__enter__()
 SITE.database.items.insert_one({"_id": 1, "tag": "tea"})
+"""
+ACCOUNTS = f"""{LIVE}
+from quaestor import LiveClient
+SITE.database.drop_collection("accounts")
+SITE.database.create_collection("accounts", changeStreamPreAndPostImages={{"enabled": True}})
 """
 SHOP = """
 from tests.sketch_clients.http_server import Shop, serving
@@ -357,6 +371,7 @@ USES: dict[str, tuple[str, Use | None]] = {
     "docs/live_http.md-python-1": (LIVE, end_of_the_result),
     "docs/live_tutorial.md-python-1": ("", live_teas),
     "docs/live_queries.md-python-2": (LIVE, end_of_the_site),
+    "docs/live_queries.md-python-3": (ACCOUNTS, both_accounts),
     "docs/live_queries.md-python-1": ("", subscribed_over_a_socket),
     "docs/subscriptions.md-python-1": (f"{APP}\nawait quaestor.start()", followed),
 }

@@ -1,5 +1,6 @@
 /** The connection of any number of streams: opened again whenever it breaks off, also by sleep or a lost network. */
 
+import { Cuts } from "./live_cuts.ts";
 import { type Line, SocketLine } from "./live_lines.ts";
 import type { LiveOptions } from "./live_options.ts";
 import { AGAIN, pauseAfter, TOO_MANY } from "./live_pauses.ts";
@@ -37,6 +38,9 @@ export class Socket implements Carrier {
 	/** Timers of the streams that the server could not serve, by their ids. */
 	#waiting = new Map<string, ReturnType<typeof setTimeout>>();
 	#cut = false;
+	#cuts = new Cuts();
+	/** Id of the ping whose answer comes behind the last message without cuts. */
+	#mark: string | undefined;
 
 	constructor(url: string, options: LiveOptions) {
 		this.#url = url;
@@ -48,37 +52,54 @@ export class Socket implements Carrier {
 
 	open(stream: LiveStream<unknown>): void {
 		this.#streams.set(stream.id, stream);
-		if (this.#ready) this.#send(stream.request);
+		if (this.#ready) this.#ask(stream);
 		else if (!this.#attempt && !this.#retrying) void this.#connect();
 	}
 
 	close(stream: LiveStream<unknown>): void {
 		clearTimeout(this.#waiting.get(stream.id));
-		if (this.#streams.delete(stream.id)) this.#send({ type: "unsubscribe", id: stream.id });
+		if (this.#forget(stream)) this.#send({ type: "unsubscribe", id: stream.id });
 		if (!this.#streams.size) this.#leave();
 	}
 
 	renew(stream: LiveStream<unknown>): void {
 		this.#send({ type: "unsubscribe", id: stream.id });
-		this.#send(stream.request);
+		this.#ask(stream);
 	}
 
 	end(): void {
 		const streams = [...this.#streams.values()];
 		this.#streams.clear();
+		this.#cuts = new Cuts();
 		for (const stream of streams) stream.lost(true);
 		this.#leave();
 		this.#listen((target, name, listener) => target.removeEventListener(name, listener));
 	}
 
 	cut(on: boolean): void {
+		if (on === this.#cut) return;
 		this.#cut = on;
+		if (!on) this.#cuts.turn(false);
 		this.#change({ type: "cut", on });
+		// Until the server reads `cut`, it sends messages that no cut follows.
+		if (on) this.#send({ type: "ping", id: (this.#mark = crypto.randomUUID()) });
 	}
 
 	renewToken(token: string): void {
 		this.#token = token;
 		this.#change({ type: "token", token });
+	}
+
+	#ask(stream: LiveStream<unknown>): void {
+		this.#cuts.ask(stream);
+		this.#send(stream.request);
+	}
+
+	/** Returns whether the stream was there. */
+	#forget(stream: LiveStream<unknown>): boolean {
+		const known = this.#streams.delete(stream.id);
+		this.#cuts.leave(stream);
+		return known;
 	}
 
 	#send(message: object): void {
@@ -125,7 +146,9 @@ export class Socket implements Carrier {
 			this.#unanswered = 0;
 			if (token !== undefined) this.#send({ type: "token", token });
 			if (this.#cut) this.#send({ type: "cut", on: true });
-			for (const stream of this.#streams.values()) this.#send(stream.request);
+			this.#mark = undefined;
+			this.#cuts.reopen(this.#cut);
+			for (const stream of this.#streams.values()) this.#ask(stream);
 			this.#pinging = setInterval(this.#ping, this.#every);
 		};
 		line.onmessage = (message) => this.#take(message);
@@ -136,6 +159,8 @@ export class Socket implements Carrier {
 	#take(message: Message): void {
 		this.#failures = this.#unanswered = 0;
 		this.#heard++;
+		if (message.type === "cut") return this.#cuts.cut();
+		if (message.type === "pong" && this.#cut && message.id && message.id === this.#mark) return this.#cuts.turn(true);
 		const stream = this.#streams.get(message.id ?? "");
 		if (!stream) return;
 		if (message.type === "error") {
@@ -144,13 +169,16 @@ export class Socket implements Carrier {
 			if (status !== TOO_MANY) {
 				if (AGAIN.has(status) && stream.again()) return this.#later(stream);
 			} else if (this.#share) return this.#alone();
-			this.#streams.delete(stream.id);
-		} else stream.refusals = 0;
-		stream.take(message);
+			this.#forget(stream);
+			return stream.take(message);
+		}
+		stream.refusals = 0;
+		this.#cuts.take(stream, message);
 	}
 
 	/** Subscribe again after a while. */
 	#later(stream: LiveStream<unknown>): void {
+		this.#cuts.ask(stream);
 		const pause = pauseAfter(++stream.refusals, this.#options.longestPause);
 		this.#waiting.set(stream.id, setTimeout(() => this.renew(stream), pause));
 	}
@@ -158,7 +186,7 @@ export class Socket implements Carrier {
 	/** The subscriptions are gone; streams that may go on wait for the next ones. */
 	#lost(): void {
 		this.#hush();
-		for (const stream of [...this.#streams.values()]) if (!stream.lost()) this.#streams.delete(stream.id);
+		for (const stream of [...this.#streams.values()]) if (!stream.lost()) this.#forget(stream);
 	}
 
 	#broke(): void {

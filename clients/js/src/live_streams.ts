@@ -173,8 +173,8 @@ export abstract class LiveStream<T> implements AsyncIterable<T> {
 		return false;
 	}
 
-	/** @internal */
-	take(message: Message): void {
+	/** @internal `held`: `settle` and `show` follow later. */
+	take(message: Message, held = false): void {
 		try {
 			if (message.type === "result") this.begin(message as unknown as Result);
 			else if (message.type === "match") this.change(message as Match);
@@ -187,11 +187,21 @@ export abstract class LiveStream<T> implements AsyncIterable<T> {
 		} catch (error) {
 			if (!(error instanceof OutOfStep)) throw error;
 			this.#token = undefined;
+			this.drop();
 			this.#carrier.renew(this as LiveStream<unknown>);
 			return;
 		}
 		this.#token = message.offset_token ?? this.#token;
+		if (held) return;
+		this.settle();
+		this.show();
 	}
+
+	/** @internal Make the messages so far the state that `show` shows. */
+	settle(): void {}
+
+	/** @internal Give the observers what is new. */
+	abstract show(): void;
 
 	/** Put an item behind the other items that wait for an iterator. */
 	protected keep(items: T[], item: T): void {
@@ -205,6 +215,8 @@ export abstract class LiveStream<T> implements AsyncIterable<T> {
 	protected abstract begin(result: Result): void;
 	protected abstract change(match: Match): void;
 	protected refresh(_reason: string): void {}
+	/** The state is broken: show nothing of it. */
+	protected drop(): void {}
 
 	#end(error: LiveError | undefined, leave: boolean): void {
 		if (!this.#open) return;
@@ -225,6 +237,7 @@ Object.defineProperty(LiveStream.prototype, observable, {
 export class ResultStream extends LiveStream<LiveRecord[]> {
 	#rows = new LiveRows();
 	#latest: LiveRecord[] | undefined;
+	#news = false;
 
 	/** The present result, the same array until the next one; undefined before the first one. */
 	latest(): LiveRecord[] | undefined {
@@ -238,17 +251,26 @@ export class ResultStream extends LiveStream<LiveRecord[]> {
 
 	protected begin({ data, keys }: Result): void {
 		this.#rows.replace(data ?? [], keys);
-		this.#show();
+		this.#news = true;
 	}
 
 	protected change(match: Match): void {
 		this.#rows.apply(match);
 		// A token with more parts stands inside a change, whose other events follow.
-		if ((match.offset_token ?? "").split("/").length <= 2) this.#show();
+		if ((match.offset_token ?? "").split("/").length <= 2) this.#news = true;
 	}
 
-	#show(): void {
-		this.#latest = this.#rows.records();
+	protected override drop(): void {
+		this.#news = false;
+	}
+
+	override settle(): void {
+		if (this.#news) this.#latest = this.#rows.records();
+	}
+
+	show(): void {
+		if (!this.#news || !this.#latest) return;
+		this.#news = false;
 		this.emit(this.#latest);
 	}
 }
@@ -264,18 +286,19 @@ export interface EventOptions extends StreamOptions {
 /** Events, each once and in order; a LiveGap stands where some are not known. */
 export class EventStream extends LiveStream<LiveEvent | LiveGap> {
 	#gap: string | undefined;
+	#items: (LiveEvent | LiveGap)[] = [];
 
 	protected begin({ data }: Result): void {
 		if (this.#gap !== undefined) {
-			this.emit(data ? { gap: this.#gap, data } : { gap: this.#gap });
+			this.#items.push(data ? { gap: this.#gap, data } : { gap: this.#gap });
 			this.#gap = undefined;
 			return;
 		}
-		for (const record of data ?? []) this.emit({ matchType: "add", operation: "none", data: record, initial: true });
+		for (const record of data ?? []) this.#items.push({ matchType: "add", operation: "none", data: record, initial: true });
 	}
 
 	protected change({ matchType, operation, data, before, index, previousIndex }: Match): void {
-		this.emit({
+		this.#items.push({
 			matchType,
 			operation,
 			data: data ?? {},
@@ -288,5 +311,9 @@ export class EventStream extends LiveStream<LiveEvent | LiveGap> {
 
 	protected override refresh(reason: string): void {
 		this.#gap = reason;
+	}
+
+	show(): void {
+		for (const item of this.#items.splice(0)) this.emit(item);
 	}
 }

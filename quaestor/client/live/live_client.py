@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from quaestor.client.live.credentials import Credentials, present_token
+from quaestor.client.live.cuts import ClientCuts
+from quaestor.client.live.pauses import spread_pause_s
 from quaestor.client.live.streams import EventStream, LiveStream, ResultStream, decoded, query_fields
 from quaestor.errors import ConfigurationError, SubscriptionError
 from quaestor.tasks import ended
@@ -23,6 +26,7 @@ _SPREAD_S: Final = 1.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_WAITING: Final = 1_000
 _CLOSE_S: Final = 2.0
+_TOO_MANY: Final = 429
 _OPTIONS: Final = frozenset({"pipeline", "collation", "collapse_ms", "poll_ms", "reconnects"})
 
 
@@ -60,6 +64,11 @@ class LiveClient:
         self._socket: ClientConnection | None = None
         self._retries: set[asyncio.Task[None]] = set()
         self._cut = False
+        self._cuts = ClientCuts()
+        self._mark: str | None = None
+        """Id of the ping whose answer comes behind the last message without cuts."""
+        self._failures = 0
+        """Connections in a row without a message of the server."""
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -142,9 +151,20 @@ class LiveClient:
         await self._send({"type": "token", "token": token})
 
     async def cut(self, *, on: bool = True) -> None:
-        """Let all streams of this client advance together, from one cluster time to the next."""
+        """Let all streams of this client show their changes together, from one cluster time to the next.
+
+        on: False: each stream shows its changes at once again.
+        """
+        if on is self._cut:
+            return
         self._cut = on
+        if on:
+            self._mark = uuid.uuid4().hex
+        else:
+            self._cuts.turn(on=False)
         await self._send({"type": "cut", "on": on})
+        if on:  # until the server reads `cut`, it sends messages that no cut follows
+            await self._send({"type": "ping", "id": self._mark})
 
     async def _add(self, stream: LiveStream[Any]) -> None:
         if self._task is None or self._task.done():
@@ -154,12 +174,18 @@ class LiveClient:
         try:
             await stream.active()
         except BaseException:
-            self._streams.pop(stream.id, None)
+            self._forget(stream)
             raise
 
     async def _leave(self, stream: LiveStream[Any]) -> None:
-        if self._streams.pop(stream.id, None) is not None:
+        if self._forget(stream):
             await self._send({"type": "unsubscribe", "id": stream.id})
+
+    def _forget(self, stream: LiveStream[Any]) -> bool:
+        """Forget a stream that ends. Return whether it was there."""
+        known = self._streams.pop(stream.id, None) is not None
+        self._cuts.leave(stream)
+        return known
 
     async def _send(self, message: Mapping[str, Any]) -> None:
         """Send a message, if the socket is open. The next socket begins with all streams anyway."""
@@ -175,39 +201,68 @@ class LiveClient:
         except ImportError as error:
             self._end_all(SubscriptionError("live queries need `pip install quaestor[client]`", retryable=False))
             raise ConfigurationError("live queries need `pip install quaestor[client]`") from error
-        sockets = connect(
-            self._url,
-            subprotocols=self._forms,  # type: ignore[arg-type]  # a NewType of str
-            additional_headers=self._headers,
-            compression=None,
-            max_size=_MOST_BYTES,
-            close_timeout=_CLOSE_S,
-        )
-        try:
-            async with aclosing(cast("AsyncGenerator[ClientConnection]", aiter(sockets))) as connections:
-                async for socket in connections:
-                    await self._use(socket)
-                    self._socket = None
-                    for stream in [stream for stream in self._streams.values() if not stream.lost()]:
-                        del self._streams[stream.id]
-                    await asyncio.sleep(random.uniform(0, _SPREAD_S))
-        except Exception as error:
-            self._end_all(SubscriptionError(f"{self._url} refuses the connection: {error}", retryable=False))
+        while True:
+            reason = ""
+            try:
+                token = await self._present_token()
+                async with connect(
+                    self._url,
+                    subprotocols=self._forms,  # type: ignore[arg-type]  # a NewType of str
+                    additional_headers=self._headers,
+                    compression=None,
+                    max_size=_MOST_BYTES,
+                    close_timeout=_CLOSE_S,
+                ) as socket:
+                    self._failures += 1
+                    await self._use(socket, token)
+            except _TokenError as error:
+                self._failures += 1
+                reason = str(error)
+            except Exception as error:
+                if not _may_pass(error):
+                    self._end_all(SubscriptionError(f"{self._url} refuses the connection: {error}", retryable=False))
+                    return
+                self._failures += 1
+                reason = f"{self._url}: {error}"
+            finally:
+                self._socket = None
+            for stream in [stream for stream in self._streams.values() if not stream.lost(reason)]:
+                self._forget(stream)
+            # A server that answered may have been lost by all its clients at once.
+            await asyncio.sleep(spread_pause_s(self._failures) if self._failures else random.uniform(0, _SPREAD_S))
 
-    async def _use(self, socket: ClientConnection) -> None:
-        """Serve the streams over one socket, until it breaks off."""
+    async def _present_token(self) -> str | None:
+        try:
+            return await present_token(self._token)
+        except Exception as error:
+            raise _TokenError(f"the function `token` failed: {error!r}") from error
+
+    async def _use(self, socket: ClientConnection, token: str | None) -> None:
+        """Serve the streams over one socket, until it breaks off.
+
+        token: credentials of the socket.
+        """
         from websockets.exceptions import ConnectionClosed
 
         pinging = asyncio.create_task(self._ping(socket), name="quaestor-live-ping")
         try:
-            token = await present_token(self._token)
+            if not callable(self._token):
+                token = self._token  # may have been renewed during the handshake
             if token is not None:
                 await socket.send(json.dumps({"type": "token", "token": token}))
-            if self._cut:
+            cut = self._cut
+            if cut:
                 await socket.send(json.dumps({"type": "cut", "on": True}))
-            self._socket = socket
-            for stream in list(self._streams.values()):
-                await socket.send(json.dumps(stream.request()))
+            self._socket, self._mark = socket, None
+            self._cuts.reopen(on=self._cut)
+            streams = list(self._streams.values())
+            for stream in streams:
+                self._cuts.ask(stream)
+            if self._cut is not cut:  # the program switched it while the socket was not known
+                await self._send({"type": "cut", "on": self._cut})
+            for stream in streams:
+                if stream.id in self._streams:
+                    await socket.send(json.dumps(stream.request()))
             async for text in socket:
                 await self._take(decoded(text))
         except ConnectionClosed:
@@ -216,18 +271,26 @@ class LiveClient:
             await ended([pinging, *self._retries])  # the next socket begins with all streams
 
     async def _take(self, message: Mapping[str, Any]) -> None:
+        self._failures = 0
+        kind = message["type"]
+        if kind == "cut":
+            self._cuts.cut()
+        elif kind == "pong" and self._cut and message.get("id") == self._mark is not None:
+            self._cuts.turn(on=True)
         stream = self._streams.get(message.get("id") or "")
         if stream is None:
             return
         pause_s = stream.pause_before_retry_s(message)
         if pause_s is not None:
+            self._cuts.ask(stream)
             retry = asyncio.create_task(self._subscribe_again(stream, pause_s), name="quaestor-live-retry")
             self._retries.add(retry)
             retry.add_done_callback(self._retries.discard)
-        elif stream.take(message):
+        elif kind == "error":
+            self._forget(stream)
+            stream.take(message)
+        elif self._cuts.take(stream, message):
             await self._subscribe_again(stream)
-        elif message["type"] == "error":
-            self._streams.pop(stream.id, None)
 
     async def _subscribe_again(self, stream: LiveStream[Any], pause_s: float = 0) -> None:
         await asyncio.sleep(pause_s)
@@ -247,6 +310,20 @@ class LiveClient:
         for stream in self._streams.values():
             stream.fail(error)
         self._streams.clear()
+        self._cuts = ClientCuts()
+
+
+class _TokenError(Exception):
+    """Error of the program's function that gives the token."""
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same handshake may succeed later: the network failed, or the endpoint has no place at present."""
+    from websockets.exceptions import InvalidMessage, InvalidStatus
+
+    if isinstance(error, InvalidStatus):
+        return error.response.status_code == _TOO_MANY or error.response.status_code >= 500
+    return isinstance(error, OSError) or (isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError))
 
 
 def _require_known(function: str, options: Mapping[str, Any], known: frozenset[str]) -> None:

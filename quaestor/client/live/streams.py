@@ -93,10 +93,14 @@ class LiveStream(ABC, Generic[Item]):
         """The message that begins the subscription, or goes on behind the newest event."""
         return dict(self._fields) | ({} if self._token is None else {"offset_token": self._token})
 
-    def lost(self) -> bool:
-        """Note that the socket broke off. Return whether the stream goes on with the next socket."""
+    def lost(self, reason: str = "") -> bool:
+        """Note that the socket broke off, or was not opened. Return whether the stream goes on with the next socket.
+
+        reason: for the error of the stream.
+        """
         if self._reconnects == 0:
-            self._fail(SubscriptionError("the connection was lost, and the stream may not reconnect again"))
+            text = "the connection was lost, and the stream may not reconnect again"
+            self._fail(SubscriptionError(f"{text}: {reason}" if reason else text))
             return False
         self._reconnects -= self._reconnects > 0
         return True
@@ -112,13 +116,18 @@ class LiveStream(ABC, Generic[Item]):
         self._refusals += 1
         return spread_pause_s(self._refusals)
 
-    def take(self, message: Message) -> bool:
-        """Take a message of the server. Return whether the result has to be read anew."""
+    def take(self, message: Message, *, held: bool = False) -> bool:
+        """Take a message of the server. Return whether the result has to be read anew.
+
+        held: whether `show` follows later.
+        """
         kind = message["type"]
         if kind in ("result", "resumed"):
             self._refusals = 0
             self._active.set()
         token = message.get("offset_token")
+        if held:
+            self._keep()
         try:
             if kind == "result":
                 self._begin(message)
@@ -133,10 +142,17 @@ class LiveStream(ABC, Generic[Item]):
                 self._fail(SubscriptionError(error["message"], retryable=error["status"] >= 500))
         except (OutOfStepError, KeyError, ValueError):
             self._token = None
+            self._drop()
             return True
         if token is not None:
             self._token = token
+        if not held:
+            self.show()
         return False
+
+    @abstractmethod
+    def show(self) -> None:
+        """Give the reader the messages so far."""
 
     def fail(self, error: SubscriptionError) -> None:
         """End the stream with an error."""
@@ -184,6 +200,12 @@ class LiveStream(ABC, Generic[Item]):
     def _change(self, message: Message) -> None:
         """Take a change of the result."""
 
+    def _keep(self) -> None:
+        """Keep what is shown now, before a change that is shown later."""
+
+    def _drop(self) -> None:
+        """Note that the state is broken. Nothing of it may be shown."""
+
     def _refresh(self, message: Message) -> None:
         """Note that the next result follows on a gap."""
 
@@ -199,12 +221,23 @@ class ResultStream(LiveStream[list[Any]]):
     def __init__(self, fields: Mapping[str, Any], **options: Any) -> None:
         super().__init__(fields, **options)
         self._rows = LiveRows()
+        self._shown: list[Any] | None = None
+        self._changed = False
+        """Whether the rows are newer than what the reader may see."""
+        self._outdated = False
+        """Whether the reader may see the present rows, and `_shown` is older: made when it is needed."""
         self._news = False
-        self._known = False
 
     def latest(self) -> list[Any] | None:
-        """The present result; None before the first one. The records belong to the stream: do not change them."""
-        return self._rows.records() if self._known else None
+        """The result that is shown now; None before the first one. The records belong to the stream: do not change them."""
+        if self._outdated:
+            self._outdated, self._shown = False, self._rows.records()
+        return None if self._shown is None else list(self._shown)
+
+    def show(self) -> None:
+        if self._changed:
+            self._changed, self._outdated, self._news = False, True, True
+            self._arrived.set()
 
     def _next(self) -> list[Any] | None:
         if not self._news:
@@ -214,14 +247,19 @@ class ResultStream(LiveStream[list[Any]]):
 
     def _begin(self, message: Message) -> None:
         self._rows.replace(message["data"], message.get("keys"))
-        self._known = self._news = True
-        self._arrived.set()
+        self._changed = True
 
     def _change(self, message: Message) -> None:
         self._rows.apply(message)
         if message.get("offset_token", "").count("/") < _POSITION_PARTS:
-            self._news = True
-            self._arrived.set()
+            self._changed = True
+
+    def _keep(self) -> None:
+        self.latest()
+
+    def _drop(self) -> None:
+        self._news = self._news and not self._outdated
+        self._changed = self._outdated = False
 
 
 class EventStream(LiveStream[LiveEvent | LiveGap]):
@@ -234,7 +272,13 @@ class EventStream(LiveStream[LiveEvent | LiveGap]):
         super().__init__(fields, **options)
         self._waiting = waiting
         self._items: deque[LiveEvent | LiveGap] = deque()
+        self._held: list[LiveEvent | LiveGap] = []
         self._gap: str | None = None
+
+    def show(self) -> None:
+        held, self._held = self._held, []
+        for item in held:
+            self._put(item)
 
     def _next(self) -> LiveEvent | LiveGap | None:
         return self._items.popleft() if self._items else None
@@ -242,14 +286,14 @@ class EventStream(LiveStream[LiveEvent | LiveGap]):
     def _begin(self, message: Message) -> None:
         documents = message.get("data")
         if self._gap is not None:
-            self._put(LiveGap(reason=self._gap, documents=documents))
+            self._held.append(LiveGap(reason=self._gap, documents=documents))
             self._gap = None
         else:
             for document in documents or ():
-                self._put(LiveEvent(match_type="add", operation="none", document=document, initial=True))
+                self._held.append(LiveEvent(match_type="add", operation="none", document=document, initial=True))
 
     def _change(self, message: Message) -> None:
-        self._put(
+        self._held.append(
             LiveEvent(
                 match_type=message["matchType"],
                 operation=message["operation"],

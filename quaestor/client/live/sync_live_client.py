@@ -74,6 +74,14 @@ class SyncLiveClient:
         stream = portal.call(lambda: self._client.event_stream(collection, *arguments, **options))
         return SyncLiveStream(stream, portal)
 
+    def renew(self, token: str) -> None:
+        """Send new credentials on the open socket. See LiveClient.renew."""
+        self._opened().call(self._client.renew, token)
+
+    def cut(self, *, on: bool = True) -> None:
+        """Let all streams of this client show their changes together. See LiveClient.cut."""
+        self._opened().call(lambda: self._client.cut(on=on))
+
     def _opened(self) -> BlockingPortal:
         assert self._portal is not None, "write `with SyncLiveClient(...) as live:`"
         return self._portal

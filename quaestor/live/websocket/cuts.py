@@ -77,6 +77,10 @@ class Cuts:
         """Drop the messages of a subscription that has ended."""
         self._held.pop(subscription, None)
 
+    def seen(self, version: Version) -> None:
+        """Note that the client may have seen the writes up to this version already."""
+        self._floor = max(self._floor, version)
+
     def release(self, subscriptions: list[Advancing]) -> None:
         """Put out the messages of the newest cut, if it has any.
 
@@ -94,6 +98,7 @@ class Cuts:
                 due.append(held.popleft())
         self._held = {subscription: held for subscription, held in self._held.items() if held}
         if self._put_out(due):
+            self._floor = version
             self._outbox.put(self._announce(version))
 
     def end(self) -> None:
@@ -107,7 +112,10 @@ class Cuts:
         kept = [message for message in messages if message.generation == message.queue.generation]
         for message in kept:
             message.queue.waiting -= 1
-            self._outbox.put(message.head, message.rest, queue=message.queue)
+            rest = message.rest
+            if message.version is None and callable(rest):
+                rest = rest()  # a result that is made later would be newer than the cut
+            self._outbox.put(message.head, rest, queue=message.queue)
         return len(kept)
 
     async def waiting(self) -> None:

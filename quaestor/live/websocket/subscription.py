@@ -99,6 +99,8 @@ class SocketSubscription:
         missed = None if token is None else group.missed(token)
         self._join(group)
         if missed is not None:
+            if self._socket.cuts is not None:
+                self._socket.cuts.seen(group.version)  # the token may stand there
             wanted = sum(self._shape.wants(match.event) for match in missed)
             self._say("resumed", missed=wanted, offset_token=token)
             for match in missed:
