@@ -65,7 +65,8 @@ class ContinuousEndpoints:
         {"do": "install", "name", "text", "every", "from", "sinks", "at_most"}; {"do": "set-text", "name", "text", "from"};
         {"do": "change", "name", "every", "sinks", "at_most"}; {"do": "pause" or "resume" or "drop", "name"};
         {"do": "install-all", "queries": objects with "name", "text", "every", "sinks", "at_most"; "from"};
-        {"do": "replay", "name"}: send its dead letters again; {"do": "dry-run", "text", "after", "upto"};
+        {"do": "replay" or "drop-dead-letters", "name"}: send its dead letters again, or drop them for good;
+        {"do": "explain", "text"}; {"do": "run-once", "text", "at"}; {"do": "dry-run", "text", "after", "upto"};
         {"do": "declare-order" or "drop-order", "earlier": "messages.id", "later": "replies.message"}.
         """
         call.only()
@@ -74,6 +75,7 @@ class ContinuousEndpoints:
             "install": _install, "set-text": _set_text, "change": _change, "dry-run": _dry_run, "pause": _pause,
             "resume": _resume, "drop": _drop, "replay": partial(_replay, self._quaestor.parts.process.telemetry),
             "install-all": _install_all, "declare-order": _declare_order, "drop-order": _drop_order,
+            "drop-dead-letters": _drop_dead_letters, "explain": _explain, "run-once": _run_once,
         }  # fmt: skip
         operation = operations.get(body.pop("do", ""))
         if operation is None:
@@ -161,6 +163,20 @@ def _replay(telemetry: Telemetry, administration: Administration, *, name: str) 
 def _drop(administration: Administration, *, name: str) -> Mapping[str, Any]:
     administration.drop(name)
     return {"dropped": name}
+
+
+def _drop_dead_letters(administration: Administration, *, name: str) -> Mapping[str, Any]:
+    return administration.drop_dead_letters(name)
+
+
+def _explain(administration: Administration, *, text: str) -> Mapping[str, Any]:
+    from quaestor.continuous.overview import explained
+
+    return explained(administration, text)
+
+
+def _run_once(administration: Administration, *, text: str, at: str = "now") -> Mapping[str, Any]:
+    return {"rows": administration.run_once(text, at)}
 
 
 def _declare_order(administration: Administration, *, earlier: str, later: str) -> Mapping[str, Any]:

@@ -31,6 +31,7 @@ def text(status: Mapping[str, Any]) -> str:
         *((f"  {name}", f"{_number(count)}  {count / total:.1%}") for name, count in sorted(requests.items()) if count),
     ]
     lines.append(("live", _live(counts)))
+    lines.append(("continuous queries", _continuous(counts)))
     lines.append(("channels", _channels(counts)))
     lines.extend(("warning", warning) for warning in status.get("warnings", ()))
     lines.extend(
@@ -92,6 +93,21 @@ def _live(counts: Mapping[str, Mapping[str, float]]) -> str:
         f"{_number(now['live_connections'])} WebSockets with {_number(now['live_subscriptions'])} subscriptions; "
         f"{_number(now['follower_events'] + now['live_messages'])} deliveries, lag {now['subscriptions_lag_seconds']:.1f} s, "
         f"{_number(now['live_slow_readers'])} slow readers now, {_number(slow)} closed"
+    )
+
+
+def _continuous(counts: Mapping[str, Mapping[str, float]]) -> str:
+    """Continuous queries that this process runs; empty: none."""
+    queries, runs = counts.get("continuous_queries", {}), counts.get("continuous_runs", {})
+    if not sum(queries.values()):
+        return ""
+    late_s = sum(counts.get("continuous_lag_seconds", {}).values())
+    stretch = sum(counts.get("continuous_stretch", {}).values())
+    return (
+        f"{', '.join(f'{_number(count)} {state}' for state, count in sorted(queries.items()) if count)}; "
+        f"{_number(runs.get('published', 0))} runs, {_number(runs.get('failed', 0))} failed; "
+        f"the latest run began {late_s:.1f} s late"
+        + (f"; periods are stretched up to {_number(stretch)} times" if stretch > 1 else "")
     )
 
 

@@ -45,13 +45,24 @@ def try_sink(
 
 
 @commands.command("dead-letters")
-def dead_letters(folder: Folder = None, query: Query = None) -> None:
+def dead_letters(
+    folder: Folder = None,
+    query: Query = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop the listed batches for good.")] = False,
+) -> None:
     """List the batches that a sink refused for good, with the reason."""
     extras.require("continuous", "delivery")
-    for letter in _letters(_settings(folder)).list(query):
+    from quaestor.continuous.delivery.sink import shown
+
+    letters = _letters(_settings(folder))
+    for letter in letters.list(query):
         print(
-            line(f"{letter.batch.key}  {len(letter.batch.rows)} rows  {letter.sink}  {letter.reason}: {letter.error}")
+            line(
+                f"{letter.batch.key}  {len(letter.batch.rows)} rows  {shown(letter.sink)}  {letter.reason}: {letter.error}"
+            )
         )
+        if drop:
+            letters.remove(letter)
 
 
 @commands.command("replay")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, Final
@@ -13,8 +13,10 @@ from quaestor.clock import Clock, system_clock
 from quaestor.continuous.declared_orders import order_of
 from quaestor.continuous.delivery.addresses import sink_of
 from quaestor.continuous.delivery.batch import moment, to_json
+from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.functions import PREFIX
 from quaestor.continuous.installed import OWN, ROW, RUN, InstalledQueries, InstalledQuery
+from quaestor.continuous.plain_rows import plain_rows
 from quaestor.continuous.runs.deliveries import confirmed
 from quaestor.continuous.runs.run import close
 from quaestor.continuous.sql_engine import SqlEngine
@@ -69,9 +71,7 @@ class Administration:
 
         Raises QueryError for a text that is refused.
         """
-        for sink in query.sinks:
-            if not sink.startswith(PREFIX):
-                sink_of(sink, self.settings)
+        self._check_sinks(query.sinks)
         self.engine.prepare(query.text)
         return _described(self.installed.install(replace(query, start=self._start(start))))
 
@@ -82,8 +82,7 @@ class Administration:
 
         Raises QueryError for a text that is refused.
         """
-        for sink in {sink for query in queries for sink in query.sinks if not sink.startswith(PREFIX)}:
-            sink_of(sink, self.settings)
+        self._check_sinks({sink for query in queries for sink in query.sinks})
         for prepared in self.engine.prepare_all([query.text for query in queries]):
             if isinstance(prepared, QuaestorError):
                 raise prepared
@@ -102,6 +101,7 @@ class Administration:
         self, name: str, *, every: str | None = None, sinks: Sequence[str] | None = None, at_most: str | None = None
     ) -> dict[str, Any]:
         """Change period, sinks or limit of a query; None: as before."""
+        self._check_sinks(sinks or ())
 
         def change(query: InstalledQuery) -> InstalledQuery:
             return replace(
@@ -122,8 +122,14 @@ class Administration:
         return _described(self.installed.resume(name))
 
     def drop(self, name: str) -> None:
-        """Drop a query and its results."""
+        """Drop a query, its results and its dead letters."""
         self.installed.drop(name)
+        DeadLetters(self.catalogue.root).drop(name)
+
+    def drop_dead_letters(self, name: str) -> dict[str, Any]:
+        """Drop the dead letters of a query for good."""
+        self.installed.get(name)
+        return {"dropped": DeadLetters(self.catalogue.root).drop(name)}
 
     def results(self, name: str, *, after: int = 0, limit: int = 1_000) -> dict[str, Any]:
         """Return results in the order of their publication, whole runs only, and where the next page begins.
@@ -145,7 +151,7 @@ class Administration:
             wanted = part.slice(0, limit - len(rows)).column(_PUBLISHED)
             last = wanted[-1].as_py() if len(wanted) < part.num_rows else file.last
             upto = min(file.last, last)
-            rows += part.filter(pc.less_equal(part.column(_PUBLISHED), upto)).drop_columns([_PUBLISHED]).to_pylist()
+            rows += plain_rows(part.filter(pc.less_equal(part.column(_PUBLISHED), upto)).drop_columns([_PUBLISHED]))
         return {
             "rows": [
                 {
@@ -167,13 +173,22 @@ class Administration:
         prepared = self.engine.prepare(text)
         first, last = self._start(after), self._start(upto)
         closed = close(self.catalogue, prepared.tables)
-        rows = prepared.entries(min(last, closed.instant), closed.snapshots).to_pylist()
+        rows = plain_rows(prepared.entries(min(last, closed.instant), closed.snapshots))
         delivered = [(instant_of(row.pop(_ENTERED)), row) for row in rows]
         return [
             {"instant": moment(at), "row": row}
             for at, row in sorted(delivered, key=lambda entry: (entry[0], to_json(entry[1])))
             if first < at <= last
         ]
+
+    def run_once(self, text: str, at: str) -> list[dict[str, Any]]:
+        """Return the rows that are true at one instant, and install nothing. Raises QueryError.
+
+        at: `now`, or an instant in ISO 8601.
+        """
+        prepared = self.engine.prepare(text)
+        closed = close(self.catalogue, prepared.tables)
+        return plain_rows(prepared.at(min(self._start(at), closed.instant), closed.snapshots))
 
     def orders(self) -> list[dict[str, Any]]:
         """Return all declared orders, each with its first counterexample if it is broken."""
@@ -188,6 +203,12 @@ class Administration:
     def drop_order(self, earlier: str, later: str) -> None:
         """Forget a declared order."""
         self.engine.orders.drop(order_of(earlier, later))
+
+    def _check_sinks(self, addresses: Iterable[str]) -> None:
+        """Raise ConfigurationError for an address of no sink. Functions belong to their application."""
+        for address in addresses:
+            if not address.startswith(PREFIX):
+                sink_of(address, self.settings)
 
     def _start(self, text: str) -> int:
         if text == "beginning":

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+
+from sqlglot import parse
+from sqlglot.errors import SqlglotError
 
 from quaestor.continuous.delivery.addresses import sink_of
 from quaestor.continuous.delivery.batch import ResultBatch
@@ -16,6 +20,8 @@ from quaestor.settings.continuous import ContinuousSettings
 
 Receiver = Callable[[ResultBatch], Awaitable[object]]
 PREFIX: Final = "function:"
+TIMEOUT_S: Final = 600.0
+"""Longest time for a function with one batch."""
 
 
 def reachable_sink(address: str, settings: ContinuousSettings) -> Sink | None:
@@ -24,19 +30,28 @@ def reachable_sink(address: str, settings: ContinuousSettings) -> Sink | None:
 
 
 class FunctionSink:
-    """Async function. Implements Sink. The function confirms a batch by returning; an exception is a failure that may pass."""
+    """Async function. Implements Sink. The function confirms a batch by returning; an exception is a failure that may pass.
+
+    timeout_s: longest time of a call; then it is cancelled, and the delivery has failed.
+    """
 
     kind = "function"
 
-    def __init__(self, name: str, function: Receiver) -> None:
+    def __init__(self, name: str, function: Receiver, *, timeout_s: float = TIMEOUT_S) -> None:
         self.name = f"{PREFIX}{name}"
         self._function = function
+        self._timeout_s = timeout_s
 
     async def deliver(self, batch: ResultBatch) -> None:
         """See Sink."""
         try:
-            await self._function(batch)
+            async with asyncio.timeout(self._timeout_s) as limit:
+                await self._function(batch)
         except Exception as error:  # an application's code may raise anything
+            if limit.expired():
+                raise DeliveryError(
+                    f"{self.name} did not return within {self._timeout_s:g} s", reason="timeout"
+                ) from error
             raise DeliveryError(f"{self.name} raised {error!r}", reason="function") from error
 
 
@@ -72,6 +87,8 @@ class DeclaredQueries:
     def install(self, installed: InstalledQueries, *, now: int) -> None:
         """Install the declared queries, from now on. A declared text or period that differs replaces the installed one.
 
+        A new text begins where the runs of the old text ended, so the time without a process is lost for neither.
+
         Raises ConfigurationError, DependencyError.
         """
         known = {query.name: query for query in installed.all()}
@@ -81,10 +98,18 @@ class DeclaredQueries:
             if present is None:
                 installed.install(wanted)
                 continue
-            if present.text != wanted.text:
-                installed.change_text(name, wanted.text, start=now)
+            if _normal(present.text) != _normal(wanted.text):
+                installed.change_text(name, wanted.text, start=min(now, installed.progress(present)))
             if (present.every, present.at_most, present.sinks) != (wanted.every, wanted.at_most, wanted.sinks):
                 installed.change(name, partial(_with_schedule_of, wanted))
+
+
+def _normal(text: str) -> str:
+    """Return a text without comments, and with one form of its spaces and keywords."""
+    try:
+        return ";".join(tree.sql("duckdb", comments=False) for tree in parse(text, read="duckdb") if tree is not None)
+    except SqlglotError:
+        return text  # the run reports the fault
 
 
 def _with_schedule_of(wanted: InstalledQuery, query: InstalledQuery) -> InstalledQuery:

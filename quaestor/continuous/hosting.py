@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -35,8 +35,25 @@ def administration_of(settings: ContinuousSettings, *, clock: Clock = system_clo
     if not settings.continuous_folder:
         raise ConfigurationError("no folder of continuous queries: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
     catalogue = Catalogue(Path(settings.continuous_folder), clock=clock)
-    executor = executor_of(settings.continuous_executor, settings.continuous_spark_master)
+    executor = executor_of(
+        settings.continuous_executor, settings.continuous_spark_master, limit_s=settings.continuous_limit_s
+    )
     return Administration(settings, catalogue, SqlEngine(catalogue, executor), clock=clock)
+
+
+def sinks_of(settings: ContinuousSettings, declared: DeclaredQueries | None) -> Callable[[str], Sink | None]:
+    """Return the function that returns the sink of an address. See ServiceParts."""
+
+    @cache
+    def file_sink(address: str) -> Sink:
+        return sink_of(address, settings)  # a sink reads its file once, then what is new
+
+    def sink(address: str) -> Sink | None:
+        if address.startswith(PREFIX):
+            return None if declared is None else declared.sink_of(address)
+        return file_sink(address) if address.startswith("file:") else sink_of(address, settings)
+
+    return sink
 
 
 async def hosted(
@@ -55,11 +72,6 @@ async def hosted(
     settings, catalogue = administration.settings, administration.catalogue
     folder = Path(settings.continuous_folder)
 
-    def sink(address: str) -> Sink | None:
-        if address.startswith(PREFIX):
-            return None if declared is None else declared.sink_of(address)
-        return sink_of(address, settings)
-
     administration.engine.orders.report = partial(telemetry.failure, "continuous", "continuous.order_broken")
     if declared is not None:
         await asyncio.to_thread(declared.install, administration.installed, now=clock() * 1_000)
@@ -69,7 +81,7 @@ async def hosted(
             installed=administration.installed,
             engine=administration.engine,
             courier=Courier(DeadLetters(catalogue.root), telemetry, attempts=settings.delivery_attempts),
-            sink_of=sink,
+            sink_of=sinks_of(settings, declared),
             telemetry=telemetry,
             clock=clock,
             published=published or unheard,

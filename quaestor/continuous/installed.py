@@ -100,6 +100,11 @@ class InstalledQueries:
         """Return a query. Raises ConfigurationError if there is none of this name."""
         return _of(self._log.snapshot(), name)
 
+    def progress(self, query: InstalledQuery) -> int:
+        """Return the instant up to which the runs of a query's present text are published; without a run, its start."""
+        snapshot = self._catalogue.open(query.results).snapshot()
+        return snapshot.progress.get(query.name, query.start)
+
     def install(self, query: InstalledQuery) -> InstalledQuery:
         """Install a query, and create its result table. Raises ConfigurationError for a bad or taken name, or period."""
         _check_new(query)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from itertools import islice
 from typing import Any
 
 from quaestor.continuous.administration import Administration
 from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.dead_letters import DeadLetters
+from quaestor.continuous.delivery.sink import shown
 from quaestor.continuous.functions import reachable_sink
 from quaestor.continuous.installed import InstalledQuery
 from quaestor.continuous.schedule.periods import period
@@ -25,7 +26,7 @@ def overview(administration: Administration, *, now: int) -> list[dict[str, Any]
     `next` is the next run as the period has it: an instant, or None for a query that does not run. Load may stretch periods.
     `late_s` is the time since a run that is due, in seconds.
     """
-    letters = Counter(letter.batch.query for letter in _letters(administration).list())
+    letters = _letters(administration).counts()
     return [
         {**_described(administration, query, now), "dead_letters": letters[query.name]}
         for query in administration.installed.all()
@@ -34,7 +35,12 @@ def overview(administration: Administration, *, now: int) -> list[dict[str, Any]
 
 def texts(administration: Administration, name: str) -> dict[str, str]:
     """Return the three texts of a query and its meaning over time. Raises ConfigurationError, QueryError, DependencyError."""
-    compiled = administration.engine.prepare(administration.installed.get(name).text).compiled
+    return explained(administration, administration.installed.get(name).text)
+
+
+def explained(administration: Administration, text: str) -> dict[str, str]:
+    """Return the three forms of a text and its meaning over time. Raises QueryError, DependencyError."""
+    compiled = administration.engine.prepare(text).compiled
     return {
         "meaning": compiled.explanation,
         "standard": compiled.standard.sql("duckdb", pretty=True),
@@ -46,12 +52,12 @@ def texts(administration: Administration, name: str) -> dict[str, str]:
 def dead_letters(administration: Administration, name: str, *, limit: int = 100) -> list[dict[str, Any]]:
     """Return the oldest dead letters of a query. Raises ConfigurationError, DependencyError."""
     administration.installed.get(name)
-    letters = list(_letters(administration).list(name))[:limit]
+    letters = islice(_letters(administration).list(name), limit)
     return [
         {
             "key": letter.batch.key,
             "rows": len(letter.batch.rows),
-            "sink": letter.sink,
+            "sink": shown(letter.sink),
             "reason": letter.reason,
             "error": letter.error,
             "attempts": letter.attempts,
@@ -87,7 +93,7 @@ def _described(administration: Administration, query: InstalledQuery, now: int) 
         "state": query.state.value,
         "reason": query.reason,
         "every": query.every,
-        "sinks": list(query.sinks),
+        "sinks": [shown(sink) for sink in query.sinks],
         "progress": None if progress is None else moment(progress),
         "next": None if due is None else moment(max(due, now)),
         "late_s": 0.0 if due is None else max(0, now - due) / 1_000_000,

@@ -7,16 +7,18 @@ the first to publish an interval wins.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from quaestor.clock import Clock, system_clock
 from quaestor.continuous.announcements import Announcements, unheard
 from quaestor.continuous.delivery.batch import moment
 from quaestor.continuous.delivery.courier import Courier
-from quaestor.continuous.delivery.sink import Sink
+from quaestor.continuous.delivery.sink import Sink, shown
 from quaestor.continuous.engine import Engine
 from quaestor.continuous.functions import PREFIX
 from quaestor.continuous.installed import InstalledQueries, InstalledQuery, State
@@ -25,15 +27,19 @@ from quaestor.continuous.runs.execution import Executions
 from quaestor.continuous.runs.results import maintain_results
 from quaestor.continuous.runs.run import Run
 from quaestor.continuous.schedule.periods import duration, period
-from quaestor.continuous.schedule.queue import Due, Schedule
+from quaestor.continuous.schedule.queue import Schedule
 from quaestor.continuous.sql.refusals import UnknownTableError
 from quaestor.errors import ConfigurationError, DependencyError, QuaestorError
 from quaestor.observability.telemetry import Telemetry
 from quaestor.observability.vocabularies import QUERY_STATES
 from quaestor.tables.catalogue import Catalogue
 
+T = TypeVar("T")
+
 _MAINTAIN_EVERY: Final = 600 * 1_000_000
 """Time between two maintenances of the result tables, in microseconds."""
+AT_ONCE: Final = 16
+"""Most runs at the same time. Further runs wait for a thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,7 @@ class ServiceParts:
 
 
 class ContinuousService:
-    """Runs of all installed queries.
+    """Runs of all installed queries. Runs have threads of their own, so slow queries hold up no other work of the process.
 
     look_s: seconds between two looks at the list of installed queries.
     """
@@ -73,6 +79,7 @@ class ContinuousService:
         self._delivering: set[tuple[str, str]] = set()
         self._kept_up: set[str] = set()
         self._maintain_at = 0
+        self._threads = ThreadPoolExecutor(AT_ONCE, "quaestor-continuous")
 
     @property
     def schedule(self) -> Schedule:
@@ -106,7 +113,7 @@ class ContinuousService:
         given: list[InstalledQuery] = []
         for due in self._schedule.take(now):
             metrics.lag_s.set(max(0, now - due.at) / 1_000_000 if due.at else 0)
-            self._warn(due)
+            self._warn(due.overdue)
             given += [self._known[name] for name in due.names]
         if given:
             tasks.create_task(self._begin(given, tasks))
@@ -114,8 +121,10 @@ class ContinuousService:
 
     async def _keep_up(self, tasks: asyncio.TaskGroup) -> None:
         """Begin the maintenance of the result tables, and the requested replay, unless they go on already."""
-        if self._now() >= self._maintain_at and "maintenance" not in self._kept_up:
-            self._maintain_at = self._now() + _MAINTAIN_EVERY
+        now = self._now()
+        in_time = self._maintain_at - _MAINTAIN_EVERY <= now < self._maintain_at  # a clock may go back
+        if not in_time and "maintenance" not in self._kept_up:
+            self._maintain_at = now + _MAINTAIN_EVERY
             self._kept_up.add("maintenance")
             tasks.create_task(self._maintain(list(self._known.values())))
         if "replay" not in self._kept_up:
@@ -129,7 +138,7 @@ class ContinuousService:
                 for name in query.tables:
                     try:
                         await asyncio.to_thread(maintain_results, self._parts.catalogue, name, self._parts.clock())
-                    except (QuaestorError, OSError, ValueError) as error:
+                    except Exception as error:  # see _deliver_to
                         self._parts.telemetry.failure("continuous", "tables.maintenance_failed", error, table=name)
         finally:
             self._kept_up.discard("maintenance")
@@ -137,7 +146,7 @@ class ContinuousService:
     async def _replay_asked(self) -> None:
         try:
             await self._parts.courier.replay_asked(self._function_of)
-        except QuaestorError as error:
+        except Exception as error:  # see _deliver_to
             self._parts.telemetry.failure("delivery", "delivery.stopped", error)
         finally:
             self._kept_up.discard("replay")
@@ -184,10 +193,9 @@ class ContinuousService:
 
     def _last(self, query: InstalledQuery) -> int:
         try:
-            snapshot = self._parts.catalogue.open(query.results).snapshot()
+            return self._parts.installed.progress(query)
         except QuaestorError:
             return query.start  # the run reports the failure
-        return snapshot.progress.get(query.name, query.start)
 
     def _put(self, query: InstalledQuery, last: int) -> None:
         every = period(query.every)
@@ -196,21 +204,39 @@ class ContinuousService:
             query.name,
             every,
             query.text,
-            due=now if last <= 0 else max(now, every.next(last)),
+            due=max(now, every.next(last)) if 0 < last <= now else now,  # a clock may have gone back since the last run
             at_most=duration(query.at_most) if query.at_most else None,
         )
 
-    def _warn(self, due: Due) -> None:
-        for name in due.overdue:
+    def _warn(self, overdue: Iterable[str]) -> None:
+        for name in overdue:
             entry = self._schedule.get(name)
             late_s = 0.0 if entry is None else entry.late / 1_000_000
             self._parts.telemetry.failure(
                 "continuous", "continuous.late", f"{name} began {late_s:.0f} s late; its user accepts less", query=name
             )
 
+    async def _in_thread(self, queries: Sequence[InstalledQuery], work: Callable[[], T]) -> T:
+        """Execute queries in a thread for runs, and note when the execution begins. Waits while all threads are busy."""
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+
+        def execute() -> T:
+            loop.call_soon_threadsafe(self._began, queries)
+            return work()
+
+        return await loop.run_in_executor(self._threads, context.run, execute)
+
+    def _began(self, queries: Sequence[InstalledQuery]) -> None:
+        now = self._now()
+        self._warn([query.name for query in queries if self._schedule.began(query.name, now)])
+
     async def _begin(self, queries: list[InstalledQuery], tasks: asyncio.TaskGroup) -> None:
         """Run queries that are due at the same time; those of equal shape as one plan."""
-        for group in await asyncio.to_thread(self._executions.groups, queries):
+        try:
+            groups = await asyncio.to_thread(self._executions.groups, queries)
+        except Exception:  # each query alone shows which of them fails
+            groups = [[query] for query in queries]
+        for group in groups:
             if len(group) > 1:
                 tasks.create_task(self._run_together(group, tasks))
             else:
@@ -219,7 +245,7 @@ class ContinuousService:
     async def _run_together(self, queries: list[InstalledQuery], tasks: asyncio.TaskGroup) -> None:
         began_s = time.monotonic()
         try:
-            outcomes = await asyncio.to_thread(self._executions.run_together, queries)
+            outcomes = await self._in_thread(queries, lambda: self._executions.run_together(queries))
         except Exception:  # each query alone shows which of them fails
             for query in queries:
                 tasks.create_task(self._run(query, tasks))
@@ -237,7 +263,7 @@ class ContinuousService:
         """Run a query once. Raises nothing that a query can cause."""
         began_s = time.monotonic()
         try:
-            outcome = await asyncio.to_thread(self._executions.run, query)
+            outcome = await self._in_thread([query], lambda: self._executions.run(query))
         except Exception as error:  # a query must not end the others, whatever an engine raises
             await self._failed(query, error)
             return
@@ -324,8 +350,8 @@ class ContinuousService:
         try:
             while await deliver(query, sink, self._parts.catalogue, self._parts.courier):
                 pass  # results may have come meanwhile
-        except QuaestorError as error:
-            self._parts.telemetry.failure("delivery", "delivery.stopped", error, query=query.name, sink=address)
+        except Exception as error:  # a delivery must not end the queries, whatever a table or a driver raises
+            self._parts.telemetry.failure("delivery", "delivery.stopped", error, query=query.name, sink=shown(address))
             self._undelivered.add(query.name)
         finally:
             self._delivering.discard((query.name, address))

@@ -188,6 +188,12 @@ class SqlQuery:
             return self._alone.entries(upto, snapshots)
         return self._executed(self._exact.entries, 0, upto, snapshots, {}).rows
 
+    def at(self, instant: int, snapshots: Mapping[str, Snapshot]) -> Any:
+        """Return the rows that are true at an instant: the ad hoc run."""
+        if self._alone is not None:
+            return self._alone.at(instant, snapshots)
+        return self._executed(self._exact.standard, 0, instant, snapshots, {}).rows
+
     def _executed(
         self,
         expression: exp.Query,

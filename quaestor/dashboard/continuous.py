@@ -66,6 +66,7 @@ class ContinuousView:
 
     def _change(self, do: str, name: str) -> dict[str, Any]:
         from quaestor.continuous.delivery.batch import to_json
+        from quaestor.continuous.delivery.sink import shown
         from quaestor.continuous.overview import replay
 
         administration = self._open()
@@ -73,7 +74,7 @@ class ContinuousView:
             return {"done": replay(administration, name, self._telemetry)}
         changed = administration.pause(name) if do == "pause" else administration.resume(name)
         done: dict[str, Any] = json.loads(to_json(changed))
-        return {"done": done}
+        return {"done": done | {"sinks": [shown(sink) for sink in done["sinks"]]}}
 
     def _open(self) -> Administration:
         if self._administration is None:

@@ -64,9 +64,9 @@ SINKS = frozenset({"webhook", "mail", "file", "function", "broker"})
 DELIVERIES = frozenset({"delivered", "failed", "dead"})
 """Outcomes of deliveries. dead: the last attempt failed too, and the batch became a dead letter."""
 DELIVERY_FAILURES = frozenset({
-    "timeout", "unreachable", "status", "redirect", "forbidden-address", "mail-refused", "disk", "function",
+    "timeout", "unreachable", "status", "redirect", "forbidden-address", "mail-refused", "disk", "function", "sink",
 })  # fmt: skip
-"""Reasons of failed deliveries. status: the receiver answered with an error."""
+"""Reasons of failed deliveries. status: the receiver answered with an error. sink: any failure without a reason of its own."""
 RUN_SOURCES = frozenset({"tables", "results"})
 """Sources of a run. results: earlier results of the same query."""
 FEED_RECORDS = frozenset({"accepted", "rejected"})

@@ -104,6 +104,7 @@ class SettingsArguments(TypedDict, total=False):
     channel_days: int
     continuous_executor: str
     continuous_spark_master: str
+    continuous_limit_s: int
     webhook_key: str
     webhook_networks: tuple[str, ...]
     mail_server: str

@@ -22,8 +22,8 @@ def _is_executor(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContinuousSettings:
-    """Settings of continuous queries (docs/continuous/delivery.md)."""
+class RunSettings:
+    """Settings of the tables, the runs and their engines (docs/continuous/running.md)."""
 
     continuous_folder: str = text(
         "", "Folder of the tables, the installed queries and the dead letters. Empty: no continuous queries."
@@ -47,6 +47,19 @@ class ContinuousSettings:
         Form(description="duckdb, spark, or a size like '10GB'", fits=_is_executor),
     )
     continuous_spark_master: str = text("local[*]", "Spark of continuous queries, as spark-submit takes it.")
+    continuous_limit_s: int = whole(
+        3_600,
+        "s",
+        1,
+        604_800,
+        "Longest time of one continuous query in DuckDB. A longer run is interrupted, and fails.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousSettings(RunSettings):
+    """Settings of continuous queries: their runs, and the delivery of their results (docs/continuous/delivery.md)."""
+
     webhook_key: str = text("", "Key that signs webhooks: 'whsec_' and base64 of 24 to 64 bytes. Empty: no webhooks.")
     webhook_networks: tuple[str, ...] = texts(
         "Private networks that webhooks may reach, besides public addresses: '10.1.0.0/16'. Webhooks to them may be http.",

@@ -26,6 +26,7 @@ WAITED_FOR = {
     "quaestor/channels/hosting.py": "a task group raises what its tasks raise",
     "quaestor/cli/channel_server.py": "a task group raises what its tasks raise",
     "quaestor/client/": "runs in programs without a Quaestor; a failure reaches those who wait for the sketch",
+    "quaestor/continuous/executors/time_limit.py": "the query waits for its end; an interruption raises nothing",
     "quaestor/continuous/service.py": "a task group raises what its tasks raise",
     "quaestor/channels/procedure_service.py": "a task group raises what its tasks raise",
     "quaestor/channels/service.py": "a task group raises what its tasks raise",

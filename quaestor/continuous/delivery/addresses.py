@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from quaestor.continuous.delivery.file import FileSink
 from quaestor.continuous.delivery.mail import MailServer, MailSink
 from quaestor.continuous.delivery.networks import Networks
-from quaestor.continuous.delivery.sink import Sink
+from quaestor.continuous.delivery.sink import Sink, shown
 from quaestor.continuous.delivery.webhook import WebhookSink
 from quaestor.errors import ConfigurationError
 from quaestor.settings.continuous import ContinuousSettings
@@ -25,7 +25,9 @@ def sink_of(address: str, settings: ContinuousSettings) -> Sink:
     scheme, _, rest = address.partition(":")
     if scheme in ("https", "http"):
         if not settings.webhook_key:
-            raise ConfigurationError(f"{address} needs the setting webhook_key: whsec_ and base64 of 24 to 64 bytes")
+            raise ConfigurationError(
+                f"{shown(address)} needs the setting webhook_key: whsec_ and base64 of 24 to 64 bytes"
+            )
         return WebhookSink(
             address,
             key=SecretStr(settings.webhook_key),

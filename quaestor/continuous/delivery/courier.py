@@ -11,7 +11,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.delivery.dead_letters import DeadLetter, DeadLetters
-from quaestor.continuous.delivery.sink import DeliveryError, Sink
+from quaestor.continuous.delivery.sink import DeliveryError, Sink, shown
+from quaestor.errors import QuaestorError
 from quaestor.observability.telemetry import Telemetry
 
 _FIRST_WAIT_S: Final = 1.0
@@ -123,12 +124,12 @@ class Courier:
     async def _try(self, sink: Sink, batch: ResultBatch) -> None:
         metrics = self._telemetry.continuous
         try:
-            await sink.deliver(batch)
+            await _delivered(sink, batch)
         except DeliveryError as error:
             metrics.deliveries.labels(sink.kind, "failed").inc()
             metrics.delivery_failures.labels(sink.kind, error.reason).inc()
             self._telemetry.failure(
-                "delivery", "delivery.failed", error, sink=sink.name, reason=error.reason, key=batch.key
+                "delivery", "delivery.failed", error, sink=shown(sink.name), reason=error.reason, key=batch.key
             )
             raise
         metrics.deliveries.labels(sink.kind, "delivered").inc()
@@ -139,12 +140,22 @@ class Courier:
         await asyncio.to_thread(self._letters.put, letter)
         self._telemetry.continuous.deliveries.labels(sink.kind, "dead").inc()
         self._telemetry.failure(
-            "delivery", "delivery.dead_letter", error, sink=sink.name, reason=error.reason, key=batch.key
+            "delivery", "delivery.dead_letter", error, sink=shown(sink.name), reason=error.reason, key=batch.key
         )
         await self._count()
 
     async def _count(self) -> None:
         self._telemetry.continuous.dead_letters.set(await asyncio.to_thread(self._letters.count))
+
+
+async def _delivered(sink: Sink, batch: ResultBatch) -> None:
+    """Deliver a batch. Raises DeliveryError also for an error that no sink foresees. Other errors of ours pass."""
+    try:
+        await sink.deliver(batch)
+    except QuaestorError:
+        raise
+    except Exception as error:
+        raise DeliveryError(f"{shown(sink.name)} failed: {error!r}", reason="sink") from error
 
 
 def _wait_s(state: RetryCallState) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from quaestor.continuous.delivery.batch import ResultBatch, to_json
 from quaestor.errors import DependencyError
@@ -73,6 +74,17 @@ class DeadLetters:
     def remove(self, letter: DeadLetter) -> None:
         """Remove a letter. An absent letter is no error. Raises DependencyError."""
         self._storage.delete(_path(letter))
+
+    def drop(self, query: str) -> int:
+        """Drop the letters of a query for good; return their number. Raises DependencyError."""
+        paths = [stored.path for stored in self._storage.list(f"{_FOLDER}/{quote(query, safe='')}")]
+        for path in paths:
+            self._storage.delete(path)
+        return len(paths)
+
+    def counts(self) -> Counter[str]:
+        """Return the number of letters of each query, without reading them. Raises DependencyError."""
+        return Counter(unquote(stored.path.split("/")[1]) for stored in self._storage.list(_FOLDER))
 
     def count(self) -> int:
         """Return the number of letters. Raises DependencyError."""

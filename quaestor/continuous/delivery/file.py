@@ -22,8 +22,8 @@ class FileSink:
     name: address of the sink.
     path: its folder exists. Several processes may write to the same file.
 
-    A repeated delivery adds nothing. The lines are on the disk when `deliver` returns. A line that a power cut left
-    unfinished is removed before the next one.
+    A repeated delivery adds nothing. Lines of other programs stay, and count for nothing. The lines are on the disk when
+    `deliver` returns. A line that a power cut left unfinished is removed before the next one.
     """
 
     kind = "file"
@@ -68,8 +68,9 @@ class FileSink:
             self._newest, start = {}, 0
         file.seek(start)
         for line in file:
-            query, run, number = json.loads(line)["key"].rsplit("/", 2)
-            self._newest[query] = max(self._newest.get(query, (-1, -1)), (int(run), int(number)))
+            if (place := _place(line)) is not None:
+                query, run, number = place
+                self._newest[query] = max(self._newest.get(query, (-1, -1)), (run, number))
         self._read_to = inode, file.tell()
 
 
@@ -78,11 +79,29 @@ def _line(batch: ResultBatch, key: str, row: object) -> bytes:
     return to_json(fields).encode() + b"\n"
 
 
+def _key(line: bytes) -> str | None:
+    """Return the key of a line; None: another program or a person wrote the line."""
+    try:
+        key = json.loads(line)["key"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return key if isinstance(key, str) else None
+
+
+def _place(line: bytes) -> tuple[str, int, int] | None:
+    """Return query, run and number of a line; None: the line is no result."""
+    parts = (_key(line) or "").rsplit("/", 2)
+    try:
+        return parts[0], int(parts[1]), int(parts[2])
+    except (LookupError, ValueError):
+        return None
+
+
 def _keys(file: BinaryIO, beginning: str) -> frozenset[str]:
     """Return the keys in the file that begin like this. O(size of the file)."""
     mark = b'{"key":' + to_json(beginning).encode()[:-1]
     file.seek(0)
-    return frozenset(json.loads(line)["key"] for line in file if line.startswith(mark))
+    return frozenset(key for line in file if line.startswith(mark) and (key := _key(line)) is not None)
 
 
 def _remove_unfinished_line(file: BinaryIO) -> int:

@@ -14,8 +14,10 @@ from typing import Final
 
 from quaestor.continuous.delivery.sink import DeliveryError
 
-_TRANSLATED: Final = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"), ip_network("2002::/16"))
-"""Networks whose addresses contain an IPv4 address that a gateway may reach: RFC 6052, RFC 8215, RFC 3056."""
+_UNICAST: Final = ip_network("2000::/3")
+"""Public IPv6 addresses (RFC 4291). Outside lie most addresses that contain an IPv4 address: compatible, translated, NAT64."""
+_TUNNELS: Final = (ip_network("2001::/32"), ip_network("2002::/16"))
+"""Public networks whose addresses contain an IPv4 address that a gateway may reach: Teredo (RFC 4380), 6to4 (RFC 3056)."""
 
 
 class Networks:
@@ -32,8 +34,9 @@ class Networks:
         parsed = _plain(address)
         if self.is_private(address):
             return True
-        translated = any(parsed in network for network in _TRANSLATED)
-        return parsed.is_global and not parsed.is_multicast and not translated
+        if parsed.version == 6 and (parsed not in _UNICAST or any(parsed in tunnel for tunnel in _TUNNELS)):
+            return False
+        return parsed.is_global and not parsed.is_multicast
 
     def is_private(self, address: str) -> bool:
         """Whether the address lies in a private network that the operator allows."""

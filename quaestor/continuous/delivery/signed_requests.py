@@ -14,7 +14,7 @@ from typing import Final
 import httpx
 
 from quaestor.continuous.delivery.networks import Networks
-from quaestor.continuous.delivery.sink import DeliveryError
+from quaestor.continuous.delivery.sink import DeliveryError, shown
 from quaestor.errors import ConfigurationError
 from quaestor.webhook_signatures import Signer
 
@@ -45,7 +45,7 @@ class SignedRequests:
         timeout_s: float = 10.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.url = url
+        self._shown = shown(url)
         self._url = checked(url)
         self._signer = signer
         self._networks = networks
@@ -72,9 +72,11 @@ class SignedRequests:
             async with asyncio.timeout(self._timeout_s):
                 await send()
         except (TimeoutError, httpx.TimeoutException) as error:
-            raise DeliveryError(f"{self.url} did not confirm within {self._timeout_s:g} s", reason="timeout") from error
+            raise DeliveryError(
+                f"{self._shown} did not confirm within {self._timeout_s:g} s", reason="timeout"
+            ) from error
         except (httpx.HTTPError, OSError) as error:
-            raise DeliveryError(f"{self.url} broke off: {error!r}", reason="unreachable") from error
+            raise DeliveryError(f"{self._shown} broke off: {error!r}", reason="unreachable") from error
 
     async def _send(
         self,
@@ -87,7 +89,7 @@ class SignedRequests:
         address = await self._networks.address_of(self._url.host, port_of(self._url))
         if self._url.scheme == "http" and not self._networks.is_private(address):
             raise DeliveryError(
-                f"{self.url} is http, and {address} is in no network of webhook_networks: use https",
+                f"{self._shown} is http, and {address} is in no network of webhook_networks: use https",
                 reason="forbidden-address",
                 retryable=False,
             )
@@ -105,7 +107,7 @@ class SignedRequests:
 
     def _judge_health(self, response: httpx.Response) -> None:
         if response.status_code in _AWAY:
-            raise DeliveryError(f"{self.url} answered {response.status_code}", reason="status")
+            raise DeliveryError(f"{self._shown} answered {response.status_code}", reason="status")
 
     def _judge(self, response: httpx.Response) -> None:
         status = response.status_code
@@ -113,10 +115,10 @@ class SignedRequests:
             return
         if response.is_redirect:
             raise DeliveryError(
-                f"{self.url} redirects ({status}); declare the new address", reason="redirect", retryable=False
+                f"{self._shown} redirects ({status}); declare the new address", reason="redirect", retryable=False
             )
         raise DeliveryError(
-            f"{self.url} answered {status}",
+            f"{self._shown} answered {status}",
             reason="status",
             retryable=status >= 500 or status in _RETRYABLE,
             retry_after_s=_retry_after_s(response, self._clock()),
@@ -152,9 +154,9 @@ def checked(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise ConfigurationError(f"the webhook {url!r} is no URL: {error}") from error
+        raise ConfigurationError(f"the webhook {shown(url)!r} is no URL: {error}") from error
     if parsed.scheme not in ("https", "http") or not parsed.host or parsed.userinfo or parsed.fragment:
-        raise ConfigurationError(f"the webhook {url!r} must be https://host/path, without a user and a fragment")
+        raise ConfigurationError(f"the webhook {shown(url)!r} must be https://host/path, without a user and a fragment")
     return parsed
 
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import hashlib
+import re
+from typing import Final, Protocol
 
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.errors import DependencyError
+
+_URL: Final = re.compile(r"(https?)://([^/?#\\]*)", re.IGNORECASE)
+_SHOWN: Final = re.compile(r"https?://[^/?#\\@]*/#[0-9a-f]{8}", re.IGNORECASE)
+
+
+def shown(address: str) -> str:
+    """Return an address without the secrets that a URL may hold: scheme, host and a short hash of the whole."""
+    url = _URL.match(address)
+    if url is None or _SHOWN.fullmatch(address):
+        return address
+    host = url[2].rpartition("@")[2]
+    return f"{url[1]}://{host}/#{hashlib.sha256(address.encode()).hexdigest()[:8]}"
 
 
 class DeliveryError(DependencyError):
@@ -26,7 +40,7 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """Address of the receiver, without secrets: https://..., mailto:..., file:..."""
+        """Address of the receiver: https://..., mailto:..., file:... A URL may hold a secret: `shown` leaves it out."""
         ...
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 from sqlglot import exp
 
-from quaestor.continuous.executors.duckdb import DuckDbExecutor
+from quaestor.continuous.executors.duckdb import LIMIT_S, DuckDbExecutor
 from quaestor.continuous.executors.executor import Executor
 from quaestor.continuous.executors.spark import SparkExecutor
 from quaestor.continuous.executors.spark_session import spark_session
@@ -50,15 +50,16 @@ class ExecutorBySize(Executor):
         self.close()
 
 
-def executor_of(choice: str, spark_master: str) -> Executor:
+def executor_of(choice: str, spark_master: str, *, limit_s: float = LIMIT_S) -> Executor:
     """Return the executor of the settings. Spark starts at the first query that needs it.
 
     choice: `duckdb`, `spark`, or a size above which Spark executes a query, such as `10GB`.
+    limit_s: longest time of a query in DuckDB.
     """
     if choice == "duckdb":
-        return DuckDbExecutor()
+        return DuckDbExecutor(limit_s=limit_s)
     spark = SparkExecutor(partial(spark_session, spark_master))
-    return spark if choice == "spark" else ExecutorBySize(DuckDbExecutor(), spark, bytes_of(choice))
+    return spark if choice == "spark" else ExecutorBySize(DuckDbExecutor(limit_s=limit_s), spark, bytes_of(choice))
 
 
 def bytes_of(size: str) -> int:

@@ -6,7 +6,9 @@ Columns that join tables get an index, so a few new rows find their partners wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import count
+from threading import Lock
 from typing import Any, Final
 
 import duckdb
@@ -23,62 +25,94 @@ _MOST_INDEXED: Final = 10_000_000
 
 
 class KeptTables:
-    """Copies in a database of their own in memory, compressed.
+    """Copies in a database of their own in memory, compressed. Thread-safe; each thread brings a cursor of its own.
 
     most_bytes: size of a table's files up to which a copy is kept.
     counts: number of rows of each copy, by its name.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, most_bytes: int) -> None:
-        self._connection = connection
         self._most_bytes = most_bytes
         self.counts: dict[str, int] = {}
         self._kept: dict[str, _Kept] = {}
+        self._used: dict[str, _Kept] = {}
+        self._numbers = count()
+        self._lock = Lock()
         connection.execute(f"ATTACH ':memory:' AS {DATABASE} (COMPRESS)")
 
     def fits(self, rows: Any) -> bool:
         """Whether a copy of the table is worth it: the run needs rows of any age, and they fit."""
         return isinstance(rows, StoredRows) and rows.after < 0 and rows.size_bytes <= self._most_bytes
 
-    def name_of(self, rows: StoredRows, joined: set[str]) -> str:
+    def use(self, cursor: duckdb.DuckDBPyConnection, rows: StoredRows, joined: set[str]) -> str:
         """Return the name of the copy, with all rows up to the wanted instant. Rows later than that may be there too.
+
+        The copy stays until `release`. Waits while another thread adds rows to the same copy.
 
         joined: columns that join the table with others.
         """
+        kept = self._copy(cursor, rows)
+        try:
+            with kept.lock:
+                self._grow(cursor, kept, rows)
+                self._index(cursor, kept, joined & set(rows.columns))
+                self.counts[kept.name] = kept.rows
+        except BaseException:
+            self.release(cursor, [kept.name])
+            raise
+        return kept.name
+
+    def release(self, cursor: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+        """End the use of copies, one for each call of `use`."""
+        with self._lock:
+            for name in names:
+                kept = self._used[name]
+                kept.users -= 1
+                self._drop_unused(cursor, kept)
+
+    def _copy(self, cursor: duckdb.DuckDBPyConnection, rows: StoredRows) -> _Kept:
+        """Return the copy with the columns of some rows, in use. A copy with other columns ends with its last use."""
         place = rows.table.table.storage.location
         schema = rows.table.schema(rows.snapshot)
-        kept = self._kept.get(place)
-        if kept is None or not kept.serves({name: schema.type_of(name) for name in rows.columns}):
-            names = [name for name in schema.names if name in rows.columns or (kept and name in kept.types)]
-            number = len(self._kept) if kept is None else kept.number
-            self._connection.execute(f"DROP TABLE IF EXISTS {DATABASE}.t{number}")
-            kept = self._kept[place] = _Kept(number, {name: schema.type_of(name) for name in names})
-        self._grow(kept, rows)
-        self._index(kept, joined & set(rows.columns))
-        self.counts[f"t{kept.number}"] = kept.rows
-        return f"t{kept.number}"
+        with self._lock:
+            kept = self._kept.get(place)
+            if kept is None or not kept.serves({name: schema.type_of(name) for name in rows.columns}):
+                names = [name for name in schema.names if name in rows.columns or (kept and name in kept.types)]
+                if kept is not None:
+                    kept.is_current = False
+                    self._drop_unused(cursor, kept)
+                kept = _Kept(f"t{next(self._numbers)}", {name: schema.type_of(name) for name in names})
+                self._kept[place] = self._used[kept.name] = kept
+            kept.users += 1
+            return kept
 
-    def _grow(self, kept: _Kept, rows: StoredRows) -> None:
+    def _drop_unused(self, cursor: duckdb.DuckDBPyConnection, kept: _Kept) -> None:
+        if kept.users == 0 and not kept.is_current:
+            cursor.execute(f"DROP TABLE IF EXISTS {DATABASE}.{kept.name}")
+            del self._used[kept.name]
+            self.counts.pop(kept.name, None)
+
+    def _grow(self, cursor: duckdb.DuckDBPyConnection, kept: _Kept, rows: StoredRows) -> None:
         upto = min(rows.upto, rows.snapshot.instant)  # rows of later entries have later instants
         if kept.made and upto <= kept.upto:
             return
         for part in _parts(StoredRows(rows.table, rows.snapshot, (kept.upto, upto), tuple(kept.types))):
-            self._connection.register(_FRESH, without_zones(part.arrow()))
+            cursor.register(_FRESH, without_zones(part.arrow()))
             try:
-                table = f"{DATABASE}.t{kept.number}"
+                table = f"{DATABASE}.{kept.name}"
                 verb = f"INSERT INTO {table}" if kept.made else f"CREATE TABLE {table} AS"
-                self._connection.execute(f"{verb} SELECT * FROM {_FRESH}")
+                cursor.execute(f"{verb} SELECT * FROM {_FRESH}")
             finally:
-                self._connection.unregister(_FRESH)
+                cursor.unregister(_FRESH)
             kept.made, kept.upto = True, part.upto
             kept.rows += part.read.rows
             rows.read = rows.read.plus(part.read)
 
-    def _index(self, kept: _Kept, joined: set[str]) -> None:
+    def _index(self, cursor: duckdb.DuckDBPyConnection, kept: _Kept, joined: set[str]) -> None:
         for name in sorted(joined - kept.indexed) if kept.rows <= _MOST_INDEXED else ():
             column = exp.to_identifier(name, quoted=True).sql("duckdb")
-            index = f"i{kept.number}_{len(kept.indexed)}"
-            self._connection.execute(f"CREATE INDEX {index} ON {DATABASE}.t{kept.number} ({column})")
+            index = f"{kept.name}_{len(kept.indexed)}"
+            cursor.execute(f"CREATE INDEX {index} ON {DATABASE}.{kept.name} ({column})")
             kept.indexed.add(name)
 
 
@@ -87,10 +121,16 @@ class _Kept:
 
     types: of its columns.
     upto: instant up to which the copy has all rows.
+    lock: held while rows are added.
+    users: queries that read the copy.
+    is_current: whether further queries may use it.
     """
 
-    def __init__(self, number: int, types: dict[str, Any]) -> None:
-        self.number = number
+    def __init__(self, name: str, types: dict[str, Any]) -> None:
+        self.name = name
+        self.lock = Lock()
+        self.users = 0
+        self.is_current = True
         self.types = types
         self.upto = -1
         self.rows = 0

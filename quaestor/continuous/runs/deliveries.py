@@ -11,6 +11,7 @@ from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.delivery.courier import Courier
 from quaestor.continuous.delivery.sink import Sink
 from quaestor.continuous.installed import OWN, ROW, RUN, InstalledQuery
+from quaestor.continuous.plain_rows import plain_rows
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.schema import TS
 from quaestor.tables.versioned import VersionedTable
@@ -27,13 +28,14 @@ async def deliver(query: InstalledQuery, sink: Sink, catalogue: Catalogue, couri
     delivered = 0
     for name in query.tables:
         table = await asyncio.to_thread(catalogue.open, name)
-        for published, rows in groupby(await asyncio.to_thread(_pending, table, sink.name), key=itemgetter(TS)):
-            run = list(rows)
-            batch = _batch(query.name, run)
-            for part in batch.parts(MOST_ROWS):
-                await courier.deliver(sink, part)
-            await asyncio.to_thread(_confirm, table, sink.name, published)
-            delivered += len(run)
+        while pending := await asyncio.to_thread(_pending, table, sink.name):
+            for published, rows in groupby(pending, key=itemgetter(TS)):
+                run = list(rows)
+                batch = _batch(query.name, run)
+                for part in batch.parts(MOST_ROWS):
+                    await courier.deliver(sink, part)
+                await asyncio.to_thread(_confirm, table, sink.name, published)
+                delivered += len(run)
     return delivered
 
 
@@ -47,15 +49,19 @@ def _key(sink: str) -> str:
 
 
 def _pending(table: VersionedTable, sink: str) -> list[dict[str, Any]]:
-    """Return the rows that a sink has not confirmed, by publication and number; `ts` as an instant."""
+    """Return rows that a sink has not confirmed, by publication and number: those up to the end of the next file.
+
+    `ts` is an instant. An empty list: the sink has confirmed everything.
+    """
     snapshot = table.snapshot()
     after = snapshot.progress.get(_key(sink), 0)
-    if not table.files(snapshot, after, snapshot.instant):
-        return []
-    rows = table.scan(snapshot, after, snapshot.instant)
-    instants = rows.column(TS).cast("int64")
-    rows = rows.set_column(rows.schema.get_field_index(TS), TS, instants)
-    return list(rows.sort_by([(TS, "ascending"), (ROW, "ascending")]).to_pylist())
+    for file in table.files(snapshot, after, snapshot.instant):
+        rows = table.scan(snapshot, after, file.last)
+        if rows.num_rows:
+            instants = rows.column(TS).cast("int64")
+            rows = rows.set_column(rows.schema.get_field_index(TS), TS, instants)
+            return plain_rows(rows.sort_by([(TS, "ascending"), (ROW, "ascending")]))
+    return []
 
 
 def _batch(query: str, rows: list[dict[str, Any]]) -> ResultBatch:

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from quaestor.continuous.delivery.batch import moment, to_json
 from quaestor.continuous.installed import OWN, ROW, RUN, InstalledQueries, InstalledQuery
+from quaestor.continuous.plain_rows import plain_rows
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.schema import TS
 from quaestor.tables.versioned import VersionedTable
@@ -124,7 +125,7 @@ class ResultPages:
 
 
 def _rows(table: VersionedTable, published: int, name: str, run: int, first: int) -> list[dict[str, Any]]:
-    rows = table.scan(table.snapshot(), published - 1, published).sort_by(ROW).slice(first, MOST_ROWS).to_pylist()
+    rows = plain_rows(table.scan(table.snapshot(), published - 1, published).sort_by(ROW).slice(first, MOST_ROWS))
     return [
         {
             "key": f"{name}/{run}/{row[ROW]}",

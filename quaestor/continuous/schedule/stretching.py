@@ -21,9 +21,9 @@ class Stretching:
 
     def note(self, lateness: int, length: int, now: int) -> None:
         """Note that a query began so late, beside the length of its stretched period, and adapt the factor."""
+        if self._looked is None or now < self._looked:  # a clock may go back
+            self._worst, self._looked = 0.0, now
         self._worst = max(self._worst, lateness / length)
-        if self._looked is None:
-            self._looked = now
         if now - self._looked < _LOOK_EVERY:
             return
         if self._worst > _LATE:

@@ -16,6 +16,7 @@ from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.file import FileSink
 from quaestor.continuous.delivery.mail import MailSink
 from quaestor.continuous.delivery.networks import Networks
+from quaestor.continuous.delivery.sink import shown
 from quaestor.continuous.delivery.webhook import WebhookSink
 from quaestor.errors import ConfigurationError, DependencyError
 from quaestor.observability.hooks import FailureSeen
@@ -100,12 +101,62 @@ async def test_a_batch_that_stays_refused_becomes_a_dead_letter_and_is_sent_agai
     assert all(body == bodies[0] for body in bodies)
 
 
+async def test_a_secret_in_a_url_reaches_neither_logs_nor_viewers(tmp_path: Path) -> None:
+    """A log line, a dead letter's sentence and a shown address name scheme, host and a hash; a replay needs the URL."""
+    world = World(tmp_path, attempts=1)
+    async with receiver(status(404)) as server:
+        url = f"http://127.0.0.1:{server.port}/services/T000/B000/s3cret?token=s3cret"
+        sink = WebhookSink(url, key=SecretStr(KEY), networks=Networks(("127.0.0.0/8",)))
+        assert not await world.courier.deliver(sink, BATCH)
+        (letter,) = world.letters.list()
+        assert {failure.fields["sink"] for failure in world.seen} == {shown(url)}
+        assert "s3cret" not in f"{world.seen} {letter.error}"
+        assert shown(url) in letter.error
+        await world.courier.replay(lambda address: sink if address == url else None)
+    assert len(server.requests) == 2
+
+
+def test_a_shown_address_names_scheme_host_and_hash() -> None:
+    first, second = shown("https://hooks.slack.com/services/a"), shown("https://hooks.slack.com/services/b")
+    assert first != second
+    assert first == shown(first) == "https://hooks.slack.com/#8af45cb8"
+    assert shown("https://user:s3cret@a.example?s3cret").startswith("https://a.example/#")
+    assert shown("https://a.example/s3cret/#0badcafe") != "https://a.example/s3cret/#0badcafe"
+    assert [shown(address) for address in ("mailto:a@b.example", "file:x")] == ["mailto:a@b.example", "file:x"]
+
+
+@pytest.mark.parametrize("url", ["https://u:s3cret@a/", "https://a/s3cret#f", "https://a:b/s3cret", "https://a/s3cret"])
+def test_a_refused_address_is_named_without_its_secret(url: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        sink_of(url, ContinuousSettings(webhook_key="" if url == "https://a/s3cret" else KEY))
+    assert "s3cret" not in str(raised.value)
+
+
 async def test_a_final_refusal_is_not_repeated(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with receiver(status(410)) as server:
         assert not await world.courier.deliver(hook(server), BATCH)
     assert world.pauses == []
     assert world.count("deliveries_total", sink="webhook", outcome="dead") == 1
+
+
+class Broken:
+    """Sink with a fault of its own."""
+
+    name = "file:broken"
+    kind = "file"
+
+    async def deliver(self, batch: ResultBatch) -> None:
+        raise ZeroDivisionError
+
+
+async def test_every_failure_of_a_sink_ends_as_a_dead_letter(tmp_path: Path) -> None:
+    """An error that no sink foresees is tried again and counted like the others."""
+    world = World(tmp_path, attempts=3)
+    assert not await world.courier.deliver(Broken(), BATCH)
+    (letter,) = world.letters.list()
+    assert (letter.sink, letter.reason, letter.attempts) == ("file:broken", "sink", 3)
+    assert world.count("delivery_failures_total", sink="file", reason="sink") == 3
 
 
 async def test_a_damaged_dead_letter_is_named(tmp_path: Path) -> None:

@@ -87,6 +87,20 @@ async def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     assert lines(path) == [("q/2/0", 20)]
 
 
+@pytest.mark.parametrize(
+    "line", ['{"key":"q/2/0', "a note", "[]", '{"key":7}', '{"key":"q/x/0"}', "{}", "", "9", "[" * 100_000]
+)
+async def test_lines_of_other_programs_stay(tmp_path: Path, line: str) -> None:
+    """A file with a line by hand still receives results, each once."""
+    path = tmp_path / "results.ndjson"
+    path.write_text(f"{line}\n")
+    sink = FileSink("file:results.ndjson", path)
+    for run in (2, 3, 2):
+        await sink.deliver(batch(run, run))
+    first, *rest = path.read_text().splitlines()
+    assert (first, [json.loads(text)["key"] for text in rest]) == (line, ["q/2/0", "q/3/0"])
+
+
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DeliveryError, match="restore the folder"):
         await FileSink("file:x", tmp_path / "none" / "x").deliver(batch(1, 1))

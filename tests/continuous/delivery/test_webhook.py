@@ -130,6 +130,9 @@ async def test_a_webhook_to_a_private_address_is_refused(host: str) -> None:
         ("93.184.215.14", True), ("2606:2800:21f::1", True), ("10.0.0.1", False), ("169.254.169.254", False), ("::1", False),
         ("fe80::1%eth0", False), ("fd00::1", False), ("100.64.0.1", False), ("224.0.0.1", False), ("64:ff9b::a9fe:a9fe", False),
         ("2002:7f00:1::", False), ("::ffff:10.0.0.1", False), ("192.168.7.9", True), ("::ffff:192.168.7.9", True),
+        ("::7f00:1", False), ("::93.184.215.14", False), ("::", False), ("::ffff:0:7f00:1", False), ("64:ff9b:1::7f00:1", False),
+        ("2001:0:7f00:1::", False), ("2002:5db8:d70e::1", False), ("::ffff:127.0.0.1", False), ("::ffff:93.184.215.14", True),
+        ("::192.168.7.9", False), ("fec0::1", False), ("2a00:1450:4001::1", True),
     ],
 )  # fmt: skip
 def test_only_public_and_allowed_addresses_are_reached(address: str, is_allowed: bool) -> None:

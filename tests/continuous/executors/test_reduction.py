@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, Self
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -75,15 +76,18 @@ class EveryTable(KeptTables):
     def fits(self, rows: Any) -> bool:
         return isinstance(rows, pa.Table)
 
-    def name_of(self, rows: Any, joined: set[str]) -> str:
+    def use(self, cursor: duckdb.DuckDBPyConnection, rows: Any, joined: set[str]) -> str:
         name = f"t{len(self.counts)}"
-        self._connection.register("given", without_zones(rows))
-        self._connection.execute(f"CREATE TABLE {DATABASE}.{name} AS SELECT * FROM given")
-        self._connection.unregister("given")
+        cursor.register("given", without_zones(rows))
+        cursor.execute(f"CREATE TABLE {DATABASE}.{name} AS SELECT * FROM given")
+        cursor.unregister("given")
         for number, column in enumerate(sorted(joined & set(rows.schema.names))):
-            self._connection.execute(f"CREATE INDEX i{number}_{name} ON {DATABASE}.{name} ({column})")
+            cursor.execute(f"CREATE INDEX i{number}_{name} ON {DATABASE}.{name} ({column})")
         self.counts[name] = rows.num_rows
         return name
+
+    def release(self, cursor: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+        pass
 
 
 class Steps(reduction.Reduction):
@@ -193,6 +197,17 @@ class Profiled:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
+
+    def cursor(self) -> Self:
+        cursor = type(self)(self._connection.cursor())
+        cursor.read, cursor.looked_up = self.read, self.looked_up
+        return cursor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
 
     def execute(self, text: str, *args: Any) -> Any:
         if text.startswith("CREATE TEMP TABLE"):

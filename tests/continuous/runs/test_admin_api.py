@@ -79,6 +79,13 @@ async def test_a_query_lives_over_the_admin_api(tmp_path: Path) -> None:
         assert await do(do="replay", name="due") == {"delivered": 1, "failed": 0, "asked": 0}
         assert "due/1/0" in (tmp_path / "out" / "due.ndjson").read_text()
         assert (await client.get("/continuous/dead-letters", params={"name": "due"})).json() == {"dead_letters": []}
+        DeadLetters(world.catalogue.root).put(
+            DeadLetter(batch=batch, sink="file:due.ndjson", reason="disk", error="full", attempts=8)
+        )
+        assert await do(do="drop-dead-letters", name="due") == {"dropped": 1}
+        assert set(await do(do="explain", text=SQL)) == {"meaning", "standard", "monotone", "incremental"}
+        assert await do(do="run-once", text=SQL, at="2026-11-28T12:00:01Z") == {"rows": [row]}
+        assert await do(do="run-once", text=SQL) == {"rows": []}
         assert await do(do="drop", name="due") == {"dropped": "due"}
         many = [{"name": f"due_{number}", "text": f"{SQL} AND id = {number}", "every": "1m"} for number in range(3)]
         assert await do(do="install-all", queries=many, **{"from": "beginning"}) == {"installed": 3}

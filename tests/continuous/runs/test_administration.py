@@ -15,7 +15,9 @@ import pytest
 
 from quaestor.cli.main import main
 from quaestor.continuous.administration import Administration, instant
+from quaestor.continuous.delivery import sink
 from quaestor.continuous.delivery.batch import ResultBatch
+from quaestor.continuous.delivery.dead_letters import DeadLetter, DeadLetters
 from quaestor.continuous.functions import DeclaredQueries
 from quaestor.continuous.hosting import administration_of, hosted
 from quaestor.continuous.installed import InstalledQuery
@@ -75,6 +77,10 @@ def test_nothing_is_installed_that_cannot_run_or_be_delivered(administration: Ad
         administration.install(query(), "yesterday")
     assert administration.all() == []
     administration.install(query(), "now")
+    for address, sentence in (("htps://oops", "no address of a sink"), ("https://a/", "webhook_key")):
+        with pytest.raises(ConfigurationError, match=sentence):
+            administration.change("due", sinks=[address])
+    assert administration.change("due", sinks=["function:due"])["sinks"] == ("function:due",)
     with pytest.raises(QueryError, match="BAD"):
         administration.change_text("due", "BAD", "now")
     assert administration.change_text("due", f"{REMINDERS} ", "beginning")["start"] == "1970-01-01T00:00:00.000000Z"
@@ -103,6 +109,7 @@ def test_the_commands_show_and_change_a_query(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("QUAESTOR_CONTINUOUS_FOLDER", str(tmp_path))
+    monkeypatch.setenv("QUAESTOR_DELIVERY_FOLDER", str(tmp_path))
     world.install()
     world.add("reminders", {"id": 1, "note": "x", "due_at": NOON + timedelta(seconds=1)})
     world.advance(minutes=1)
@@ -118,7 +125,18 @@ def test_the_commands_show_and_change_a_query(
     assert json.loads(command(capsys, "resume", "due")[0])["state"] == "active"
     changed = json.loads(command(capsys, "change", "due", "--every", "1d", "--to", "file:a", "--at-most", "2d")[0])
     assert (changed["every"], changed["sinks"], changed["at_most"]) == ("1d", ["file:a"], "2d")
+    url = "https://hooks.example/s3cret"
+    letters = DeadLetters(world.catalogue.root)
+    for run in (1, 2):
+        batch = ResultBatch(query="due", run=run, instant=run, rows=[{"id": 1}])
+        letters.put(DeadLetter(batch=batch, sink=url, reason="status", error="answered 404", attempts=1))
+    assert letters.counts() == {"due": 2}
+    assert len(command(capsys, "dead-letters", "--query", "due", "--drop")) == 2
+    assert letters.count() == 0
+    letters.put(DeadLetter(batch=batch, sink=url, reason="status", error="answered 404", attempts=1))
+    assert command(capsys, "dead-letters") == [f"due/2/0  1 rows  {sink.shown(url)}  status: answered 404"]
     assert command(capsys, "drop", "due") == []
+    assert letters.count() == 0
     assert command(capsys, "show", "due", status=2) == ["quaestor: no query 'due' is installed: there are none"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,18 +20,24 @@ from quaestor.continuous.delivery.dead_letters import DeadLetters
 from quaestor.continuous.delivery.file import FileSink
 from quaestor.continuous.delivery.mail import MailServer, MailSink
 from quaestor.continuous.delivery.networks import Networks
-from quaestor.continuous.delivery.sink import Sink
+from quaestor.continuous.delivery.sink import DeliveryError, Sink
 from quaestor.continuous.delivery.webhook import WebhookSink
+from quaestor.continuous.engine import Evaluated
 from quaestor.continuous.functions import DeclaredQueries, FunctionSink
+from quaestor.continuous.hosting import sinks_of
 from quaestor.continuous.installed import InstalledQuery, State
+from quaestor.continuous.runs import deliveries
+from quaestor.continuous.runs.deliveries import deliver
 from quaestor.continuous.schedule.queue import QUARANTINE_AFTER
-from quaestor.continuous.service import ContinuousService, ServiceParts
+from quaestor.continuous.service import AT_ONCE, ContinuousService, ServiceParts
 from quaestor.errors import ConfigurationError
+from quaestor.observability.hooks import FailureSeen
 from quaestor.observability.telemetry import Telemetry
+from quaestor.settings.continuous import ContinuousSettings
 from quaestor.tables.schema import Type
 from quaestor.tables.storage import FolderStorage
 from tests.continuous.delivery.receivers import HANG, KEY, mailbox, receiver
-from tests.continuous.runs.plain_engine import EXPIRING, REMINDERS, UNANSWERED
+from tests.continuous.runs.plain_engine import EXPIRING, REMINDERS, UNANSWERED, PlainQuery
 from tests.continuous.runs.world import NOON, World
 
 pytestmark = pytest.mark.anyio
@@ -230,6 +237,112 @@ async def test_a_sink_without_its_setting_keeps_its_results(served: Served) -> N
     assert len((served.folder / "mended").read_text().splitlines()) == 1
 
 
+async def test_a_fault_of_one_delivery_stops_no_other(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that cannot be read for a sink is reported, and tried again after the next run."""
+    seen: list[FailureSeen] = []
+    served.telemetry.hooks.failures.append(seen.append)
+    served.sinks["file:other"] = FileSink("file:other", served.folder / "other")
+    served.install("bad", sinks=("file:other",))
+    served.install("good", sinks=("file:results.ndjson",))
+    served.add("reminders", due_in(1, seconds=1))
+    faults = [MemoryError("no room")] * 2
+
+    async def faulty(query: InstalledQuery, *others: Any) -> int:
+        if query.name == "bad" and faults:
+            raise faults.pop()
+        return await deliver(query, *others)
+
+    monkeypatch.setattr("quaestor.continuous.service.deliver", faulty)
+    for _ in range(4):
+        await served.after(minutes=1)
+    assert [failure.name for failure in seen] == ["delivery.stopped"] * 2
+    assert [line["query"] for line in served.lines()] == ["good"]
+    assert [json.loads(line)["query"] for line in (served.folder / "other").read_text().splitlines()] == ["bad"]
+
+
+async def test_slow_queries_leave_the_threads_of_the_process_free(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries beyond the threads for runs wait, and count as late from their due time until they begin."""
+    seen: list[FailureSeen] = []
+    served.telemetry.hooks.failures.append(seen.append)
+    names = [f"q{number:02}" for number in range(40)]
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+    execute = PlainQuery.rows
+
+    def rows(*arguments: Any) -> Evaluated:
+        begun.release()
+        assert go_on.wait(60)
+        return execute(*arguments)
+
+    monkeypatch.setattr(PlainQuery, "rows", rows)
+    for name in names:
+        served.install(name, at_most="1h")
+    async with asyncio.TaskGroup() as tasks:
+        await served.service.step(tasks)
+        try:
+            async with asyncio.timeout(60):
+                for _ in range(AT_ONCE):
+                    await asyncio.to_thread(begun.acquire)
+            served.advance(hours=2)
+        finally:
+            go_on.set()
+    late = {failure.fields["query"] for failure in seen if failure.name == "continuous.late"}
+    assert late == set(names[AT_ONCE:])
+
+
+async def test_a_new_sink_receives_old_results_in_pieces(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory holds one file of results at a time, and the order stays."""
+    served.add("reminders", *(due_in(number, minutes=number) for number in range(1, 6)))
+    served.install()
+    for _ in range(6):
+        await served.after(minutes=1)
+    sizes: list[int] = []
+    read = deliveries._pending
+
+    def pending(*arguments: Any) -> list[dict[str, Any]]:
+        rows = read(*arguments)
+        sizes.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(deliveries, "_pending", pending)
+    served.installed.change("due", lambda query: replace(query, sinks=("file:results.ndjson",)))
+    await served.after(minutes=1)
+    assert [line["row"]["id"] for line in served.lines()] == [1, 2, 3, 4, 5]
+    assert max(sizes) == 1
+
+
+def test_a_file_has_one_sink_in_a_process(tmp_path: Path) -> None:
+    """Each delivery would otherwise read the whole file again."""
+    sink_of = sinks_of(ContinuousSettings(delivery_folder=str(tmp_path)), None)
+    assert sink_of("file:a") is sink_of("file:a") is not sink_of("file:b")
+    assert sink_of("function:f") is None
+
+
+async def test_queries_run_after_a_clock_went_back(served: Served) -> None:
+    """Also in a process that begins after it: the last run lies in its future."""
+    served.install(sinks=("file:results.ndjson",))
+    await served.after(minutes=1)
+    await served.after(days=400)
+    served.advance(days=-400)
+    for number in (1, 2):
+        before = served.value("runs_total", outcome="published")
+        for _ in range(3):
+            await served.after(minutes=2)
+        assert served.value("runs_total", outcome="published") >= before + 2, number
+        served.service = served.begin()
+
+
+async def test_a_time_after_the_year_9999_is_delivered_as_text(served: Served) -> None:
+    """No datetime of Python holds it. The other rows of the batch keep their form."""
+    text = REMINDERS.replace("note", "ts + to_years(IF(id = 1, 20000, 0)) - to_years(IF(id = 3, 3000, 0)) AS then")
+    served.install(text=text, sinks=("file:results.ndjson",))
+    served.add("reminders", *(due_in(number, minutes=1) for number in (1, 2, 3)))
+    await served.after(minutes=2)
+    years = {line["row"]["id"]: line["row"]["then"].partition("-11-28T12")[0] for line in served.lines()}
+    assert years == {1: "+22026", 2: "2026", 3: "-0974"}
+
+
 async def test_a_declared_function_receives_results_from_its_declaration_on(served: Served) -> None:
     """A function that raises gets the batch again; another text is a new query; an equal declaration changes nothing."""
     received: list[ResultBatch] = []
@@ -261,6 +374,52 @@ async def test_a_declared_function_receives_results_from_its_declaration_on(serv
     again.install(served.installed, now=served.clock() * 1000)
     installed: InstalledQuery = served.installed.get("remind")
     assert (installed.text, installed.every, installed.at_most) == (EXPIRING, "2m", "1h")
+
+
+async def test_a_declared_text_that_changes_loses_no_time(served: Served) -> None:
+    """The new text begins where the old one ended. Other spaces and comments make no new query."""
+    received: list[int] = []
+
+    async def remind(batch: ResultBatch) -> None:
+        received.extend(row["id"] for row in batch.rows)
+
+    def declare(text: str) -> None:
+        declared = DeclaredQueries()
+        declared.add(text, every="1m", name="remind", at_most="", function=remind)
+        declared.install(served.installed, now=served.clock() * 1000)
+
+    declare(REMINDERS)
+    served.sinks["function:remind"] = FunctionSink("remind", remind)
+    served.add("reminders", due_in(1, minutes=1), due_in(2, minutes=30), due_in(3, minutes=70))
+    await served.after(minutes=5)
+    served.advance(hours=1)
+    declare(f"{REMINDERS.replace(' FROM', chr(10) + '  from')} -- due now")
+    assert served.installed.get("remind").tables == ("results.remind",)
+    declare(f"{REMINDERS} AND id > 0")
+    assert served.installed.get("remind").tables == ("results.remind", "results_2.remind")
+    served.service = served.begin()
+    await served.after(minutes=1)
+    await served.after(minutes=10)
+    assert received == [1, 2, 3]
+
+
+async def test_a_function_that_hangs_fails_after_its_time() -> None:
+    """A TimeoutError of the function itself is another failure."""
+
+    async def hang(batch: ResultBatch) -> None:
+        await asyncio.Event().wait()
+
+    async def times_out(batch: ResultBatch) -> None:
+        raise TimeoutError
+
+    reasons = []
+    for function, timeout_s in ((hang, 0.01), (times_out, 60.0)):
+        with pytest.raises(DeliveryError) as raised:
+            await FunctionSink("f", function, timeout_s=timeout_s).deliver(
+                ResultBatch(query="q", run=1, instant=1, rows=[])
+            )
+        reasons.append(raised.value.reason)
+    assert reasons == ["timeout", "function"]
 
 
 async def test_the_service_runs_until_it_is_cancelled(served: Served) -> None:

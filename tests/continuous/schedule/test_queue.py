@@ -97,6 +97,50 @@ def test_periods_stretch_while_queries_run_late_and_shrink_again() -> None:
     assert schedule.factor == 1
 
 
+def test_a_run_longer_than_its_period_stretches_its_own_period_only() -> None:
+    """The next run is late from the first due time that passed; short runs let the period shrink again."""
+    schedule = Schedule()
+    schedule.put("any", MINUTE, "any", due=T0)
+    schedule.put("strict", MINUTE, "strict", due=T0, at_most=5 * MINUTE.length)
+    schedule.put("quick", MINUTE, "quick", due=T0)
+    ends: dict[str, int] = {}
+    overdue: list[tuple[str, ...]] = []
+    for now in range(T0, T0 + 600 * MINUTE.length, MINUTE.length):
+        for name in [name for name, end in ends.items() if end <= now]:
+            del ends[name]
+            schedule.done(name, now)
+        for due in schedule.take(now):
+            if due.names == ("quick",):
+                schedule.done("quick", now)
+            else:
+                ends |= dict.fromkeys(due.names, now + 60 * MINUTE.length)
+                overdue.append(due.overdue)
+    assert [overdue.count(("strict",)), overdue.count(("any",))] == [9, 0]
+    now += 60 * MINUTE.length
+    for name in ends:
+        schedule.done(name, now)
+    assert schedule.factor > 1
+    assert [schedule.factor_of(name) for name in ("strict", "quick")] == [4, 1]
+    assert schedule.factor_of("any") == schedule.factor
+    for _ in range(500):
+        now = max(now + 60 * SECOND, schedule.next_due() or 0)
+        for due in schedule.take(now):
+            for name in due.names:
+                schedule.done(name, now + SECOND)
+    assert (schedule.factor, schedule.factor_of("any"), schedule.factor_of("strict")) == (1, 1, 1)
+
+
+def test_a_query_that_waits_for_its_turn_is_overdue_once() -> None:
+    schedule = Schedule()
+    schedule.put("strict", MINUTE, "x", due=T0, at_most=5 * SECOND)
+    assert not schedule.began("strict", T0 + 9 * SECOND)
+    (due,) = schedule.take(T0 + SECOND)
+    assert due.overdue == ()
+    assert not schedule.began("strict", T0 + 2 * SECOND)
+    assert schedule.began("strict", T0 + 9 * SECOND)
+    assert not schedule.began("strict", T0 + 10 * SECOND)
+
+
 def test_cron_is_not_stretched() -> None:
     schedule = Schedule()
     schedule.put("digest", period("cron: 0 8 * * MON"), "x", due=T0)
@@ -126,6 +170,29 @@ def test_repeated_errors_quarantine_a_query_with_the_reason() -> None:
     assert schedule.take(now + 10**15) == []
     schedule.put("bad", Every(SECOND), "x", due=now)
     assert names(schedule.take(now)) == [("bad",)]
+
+
+def test_a_clock_that_goes_back_stops_no_query() -> None:
+    """A year ahead, and back: each query is due within its period, and a failed one after its pause at the latest."""
+    schedule = Schedule()
+    digest = period("cron: 0 8 * * *")
+    for name, every in (("minutely", MINUTE), ("daily", digest), ("failing", MINUTE), ("running", MINUTE)):
+        schedule.put(name, every, name, due=T0)
+    later = T0 + 365 * 86_400 * SECOND
+    for now in (T0, later):
+        schedule.take(now)
+        schedule.failed("failing", now, "away", passes=True)
+        schedule.done("minutely", now)
+        schedule.done("daily", now)
+        if now == T0:
+            schedule.done("running", now)
+    now = T0 + 5 * SECOND
+    assert schedule.take(now) == []
+    dues = {entry.name: entry.due for entry in schedule.entries()}
+    assert (dues["minutely"], dues["daily"]) == (MINUTE.next(now), digest.next(now))
+    assert now < dues["failing"] <= now + 60 * SECOND
+    schedule.done("running", now)
+    assert names(schedule.take(now + 60 * SECOND)) == [("failing",), ("minutely",), ("running",)]
 
 
 def test_a_failure_that_may_pass_never_quarantines() -> None:

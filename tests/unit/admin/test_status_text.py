@@ -58,6 +58,25 @@ def test_an_entry_in_memory_has_an_average_size() -> None:
     assert "per entry" not in text(status)
 
 
+def test_continuous_queries_have_a_line_where_they_run() -> None:
+    """The line shows the factor of the periods while load stretches them."""
+    counts = {
+        "continuous_queries": {"active": 3.0, "quarantined": 1.0, "paused": 0.0}, "continuous_lag_seconds": {"all": 0.25},
+        "continuous_runs": {"published": 1_200.0, "failed": 5.0}, "continuous_stretch": {"all": 4.0},
+    }  # fmt: skip
+    status: dict[str, Any] = {
+        "serving": True, "lagging": [], "mode": "grid", "deployment": "d", "grid": None, "counts": counts, "registered_urls": 0,
+    }  # fmt: skip
+    (line,) = [line for line in text(status).splitlines() if line.startswith("continuous queries")]
+    shown = "3 active, 1 quarantined; 1,200 runs, 5 failed; the latest run began 0.2 s late"
+    assert line.split("  ", 1)[1].strip() == f"{shown}; periods are stretched up to 4 times"
+    counts["continuous_stretch"] = {"all": 1.0}
+    assert text(status).count(shown) == 1
+    assert "stretched" not in text(status)
+    counts["continuous_queries"] = {"active": 0.0}
+    assert "continuous" not in text(status)
+
+
 def test_channels_have_a_line_where_they_run() -> None:
     counts = {
         "channels": {"all": 2.0}, "channel_runs": {"published": 1_200.0, "failed": 3.0}, "channel_rows": {"all": 40.0},
