@@ -83,7 +83,7 @@ def fill(
     from quaestor.tables.filled import filled_tables
     from quaestor.tables.filling import Filling, FillingParts
 
-    described = filled_tables(settings.continuous.filled_tables)
+    described = filled_tables(settings.tables.filled_tables)
     if not described:
         raise ConfigurationError("no collection is named: write `quaestor tables fill shop.orders`")
     stop = threading.Event()
@@ -96,7 +96,7 @@ def fill(
             catalogue=catalogue,
             telemetry=telemetry,
             supervisor=Supervisor(telemetry),
-            keep_days=settings.continuous.table_days,
+            keep_days=settings.tables.table_days,
         )
         Filling(described, parts).run(stop)
 

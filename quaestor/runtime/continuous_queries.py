@@ -11,9 +11,9 @@ from quaestor.capture.clients import WatchClient
 from quaestor.errors import ConfigurationError
 from quaestor.runtime.parts import Parts
 from quaestor.runtime.services import Stop, nothing
-from quaestor.settings.continuous import ContinuousSettings
 
 if TYPE_CHECKING:
+    from quaestor.settings import Settings
     from quaestor.tables.filled import FilledTable
 
 
@@ -23,7 +23,7 @@ async def continuous_queries(parts: Parts) -> Stop:
     Raises ConfigurationError for declared queries or filled tables without a folder, and for a malformed declaration.
     """
     settings = parts.process.settings.continuous
-    filled = _filled(settings)
+    filled = _filled(parts.process.settings)
     if not settings.continuous_folder:
         if parts.continuous.declared:
             raise ConfigurationError(
@@ -51,7 +51,7 @@ async def continuous_queries(parts: Parts) -> Stop:
 async def table_filling(parts: Parts, client: WatchClient) -> Stop:
     """Filling of tables from the collections in `filled_tables`, in one process of the deployment."""
     settings, process = parts.process.settings, parts.process
-    tables = _filled(settings.continuous)
+    tables = _filled(settings)
     if not tables:
         return nothing
     from quaestor.tables.catalogue import Catalogue
@@ -70,7 +70,7 @@ async def table_filling(parts: Parts, client: WatchClient) -> Stop:
             telemetry=process.telemetry,
             supervisor=process.supervisor,
             held=(lambda: True) if lease is None else lease.held,
-            keep_days=settings.continuous.table_days,
+            keep_days=settings.tables.table_days,
             clock=process.clock,
         ),
     )
@@ -84,12 +84,12 @@ async def table_filling(parts: Parts, client: WatchClient) -> Stop:
     return stop
 
 
-def _filled(settings: ContinuousSettings) -> tuple[FilledTable, ...]:
-    if not settings.filled_tables:
+def _filled(settings: Settings) -> tuple[FilledTable, ...]:
+    if not settings.tables.filled_tables:
         return ()
     from quaestor.tables.filled import filled_tables
 
-    tables = filled_tables(settings.filled_tables)
-    if not settings.continuous_folder:
+    tables = filled_tables(settings.tables.filled_tables)
+    if not settings.continuous.continuous_folder:
         raise ConfigurationError("filled_tables needs a folder: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
     return tables

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from quaestor.settings.arguments import SettingsArguments
-from quaestor.settings.continuous import ContinuousSettings
+from quaestor.settings.continuous import ContinuousSettings, TableSettings
 from quaestor.settings.environment import ENVIRONMENT_PREFIX, parsed, variable_of
 from quaestor.settings.groups import (
     CdnSettings,
@@ -32,6 +32,7 @@ __all__ = [
     "SettingsArguments",
     "SketchSettings",
     "StoreSettings",
+    "TableSettings",
     "VerificationSettings",
     "argument_names",
     "is_tenant",

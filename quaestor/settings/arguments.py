@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from quaestor.settings.continuous import ContinuousSettings
+from quaestor.settings.continuous import ContinuousSettings, TableSettings
 from quaestor.settings.groups import (
     CdnSettings,
     GridSettings,
@@ -33,6 +33,7 @@ class SettingsArguments(TypedDict, total=False):
     realtime: RealtimeSettings
     verification: VerificationSettings | bool
     cdn: CdnSettings
+    tables: TableSettings
     continuous: ContinuousSettings
     observability: ObservabilitySettings
     memory_bytes: int
@@ -96,9 +97,9 @@ class SettingsArguments(TypedDict, total=False):
     repurge_after_ms: int
     cdn_addresses: tuple[str, ...]
     cdn_canary_ms: int
-    continuous_folder: str
     filled_tables: tuple[str, ...]
     table_days: int
+    continuous_folder: str
     feed_folder: str
     function_modules: tuple[str, ...]
     channel_days: int

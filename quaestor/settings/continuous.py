@@ -1,4 +1,4 @@
-"""Settings of continuous queries: their tables, and the delivery of their results."""
+"""Settings of tables, of continuous queries, and of the delivery of their results."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ def _is_executor(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """Settings of the tables, the runs and their engines (docs/continuous/running.md)."""
+class TableSettings:
+    """Settings of the tables that collections fill (docs/tables.md)."""
 
-    continuous_folder: str = text(
-        "", "Folder of the tables, the installed queries and the dead letters. Empty: no continuous queries."
-    )
     filled_tables: tuple[str, ...] = texts(
         "Collections that become tables of the folder: 'shop.orders', or 'orders=shop.orders(_id:text price:double)' with "
         "the table's name and declared columns (docs/tables.md).",
@@ -35,6 +32,18 @@ class RunSettings:
     )
     table_days: int = whole(
         0, "days", 0, 36_500, "Days for which filled tables keep superseded versions of records. 0: for ever."
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuousSettings:
+    """Settings of continuous queries and channels: their runs, and the delivery of results (docs/continuous/running.md)."""
+
+    continuous_folder: str = text(
+        "", "Folder of the tables, the installed queries and the dead letters. Empty: no continuous queries."
     )
     feed_folder: str = text("", "Folder below which feeds read files. Empty: no feeds of type files.")
     function_modules: tuple[str, ...] = texts(
@@ -54,12 +63,6 @@ class RunSettings:
         604_800,
         "Longest time of one continuous query in DuckDB. A longer run is interrupted, and fails.",
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContinuousSettings(RunSettings):
-    """Settings of continuous queries: their runs, and the delivery of their results (docs/continuous/delivery.md)."""
-
     webhook_key: str = text("", "Key that signs webhooks: 'whsec_' and base64 of 24 to 64 bytes. Empty: no webhooks.")
     webhook_networks: tuple[str, ...] = texts(
         "Private networks that webhooks may reach, besides public addresses: '10.1.0.0/16'. Webhooks to them may be http.",

@@ -14,7 +14,7 @@ from quaestor.argument_names import unknown_name
 from quaestor.errors import ConfigurationError
 from quaestor.settings.arguments import SettingsArguments
 from quaestor.settings.bounds import Form, Row, check, optional_text, rows, switch, text
-from quaestor.settings.continuous import ContinuousSettings
+from quaestor.settings.continuous import ContinuousSettings, TableSettings
 from quaestor.settings.environment import values_in
 from quaestor.settings.groups import (
     CdnSettings,
@@ -84,6 +84,7 @@ class Settings:
     realtime: RealtimeSettings = field(default_factory=RealtimeSettings)
     verification: VerificationSettings = field(default_factory=VerificationSettings)
     cdn: CdnSettings = field(default_factory=CdnSettings)
+    tables: TableSettings = field(default_factory=TableSettings)
     continuous: ContinuousSettings = field(default_factory=ContinuousSettings)
     observability: ObservabilitySettings = field(default_factory=ObservabilitySettings)
 
@@ -140,6 +141,7 @@ GROUPS: Mapping[str, type] = {
     "realtime": RealtimeSettings,
     "verification": VerificationSettings,
     "cdn": CdnSettings,
+    "tables": TableSettings,
     "continuous": ContinuousSettings,
     "observability": ObservabilitySettings,
 }

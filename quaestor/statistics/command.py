@@ -70,7 +70,7 @@ def run(options: StatisticsOptions, *, master: str | None, settings: Settings | 
         signal.signal(number, lambda *_: stop.set())
     telemetry = Telemetry()
     with ExitStack() as closing:
-        filled = settings is not None and settings.continuous.filled_tables
+        filled = settings is not None and settings.tables.filled_tables
         beside = _filling(settings, telemetry, closing) if settings is not None and filled else None
         StatisticsJob(options, master=master or DEFAULT_MASTER, telemetry=telemetry, beside=beside).run(stop)
 
@@ -97,9 +97,9 @@ def _filling(settings: Settings, telemetry: Telemetry, closing: ExitStack) -> Ca
         telemetry=telemetry,
         supervisor=Supervisor(telemetry),
         held=lease.held,
-        keep_days=settings.continuous.table_days,
+        keep_days=settings.tables.table_days,
     )
-    return Filling(filled_tables(settings.continuous.filled_tables), parts).run
+    return Filling(filled_tables(settings.tables.filled_tables), parts).run
 
 
 def compact(directory: Path, *, keep_days: int) -> str:

@@ -228,21 +228,6 @@ async def live_shelf(names: Names, mongo: Any) -> None:
         assert name in pushed.data
 
 
-async def live_departures(names: Names, mongo: Any) -> None:
-    """The departures begin with the answer, and a write from outside is pushed."""
-    async with (
-        serving(uvicorn.Config(names["app"], ws="none")) as url,
-        httpx.AsyncClient(base_url=url) as http,
-        following(http, "/departures/live") as stream,
-    ):
-        assert await stream.event() is not None
-        name = os.urandom(6).hex()
-        mongo.airport.flights.insert_one({"origin": "live", "flight": name, "scheduled": ""})
-        pushed = await stream.event()
-        assert pushed is not None
-        assert name in pushed.data
-
-
 async def live_teas(names: Names, mongo: Any) -> None:
     """The page is served, and its route pushes the ten cheapest teas after a write from outside."""
     name = os.urandom(6).hex()
@@ -333,12 +318,8 @@ SHOP = running.__enter__()
 """
 FOLDER = "from pathlib import Path\nFOLDER = Path('/var/lib/quaestor/statistics')"
 TUTORIAL = next(block.text for block in PYTHON if block.name == "docs/tutorial.md-python-1")
-README = next(block.text for block in PYTHON if block.name == "README.md-python-1")
-NOT_LIVE = "app.add_middleware(QuaestorMiddleware, quaestor=quaestor)\n"
-"""The line of README's application that its second block replaces."""
 USES: dict[str, tuple[str, Use | None]] = {
     "README.md-python-1": ("", departures),
-    "README.md-python-2": (README.replace(NOT_LIVE, ""), live_departures),
     "docs/api.md-python-1": ("", None),
     "docs/clock.md-python-1": ("", offers),
     "docs/grid.md-python-1": ("from quaestor import Quaestor", None),

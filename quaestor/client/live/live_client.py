@@ -203,6 +203,7 @@ class LiveClient:
             raise ConfigurationError("live queries need `pip install quaestor[client]`") from error
         while True:
             reason = ""
+            self._failures += 1
             try:
                 token = await self._present_token()
                 async with connect(
@@ -213,16 +214,13 @@ class LiveClient:
                     max_size=_MOST_BYTES,
                     close_timeout=_CLOSE_S,
                 ) as socket:
-                    self._failures += 1
                     await self._use(socket, token)
             except _TokenError as error:
-                self._failures += 1
                 reason = str(error)
             except Exception as error:
                 if not _may_pass(error):
                     self._end_all(SubscriptionError(f"{self._url} refuses the connection: {error}", retryable=False))
                     return
-                self._failures += 1
                 reason = f"{self._url}: {error}"
             finally:
                 self._socket = None

@@ -98,9 +98,15 @@ class LiveStream(ABC, Generic[Item]):
 
         reason: for the error of the stream.
         """
+        if self._may_again():
+            return True
+        text = "the connection was lost, and the stream may not reconnect again"
+        self._fail(SubscriptionError(f"{text}: {reason}" if reason else text))
+        return False
+
+    def _may_again(self) -> bool:
+        """Whether the stream may connect once more. Counts the connection."""
         if self._reconnects == 0:
-            text = "the connection was lost, and the stream may not reconnect again"
-            self._fail(SubscriptionError(f"{text}: {reason}" if reason else text))
             return False
         self._reconnects -= self._reconnects > 0
         return True
@@ -110,9 +116,9 @@ class LiveStream(ABC, Generic[Item]):
 
         Each such error counts as a lost connection.
         """
-        if message["type"] != "error" or message["error"]["status"] not in UNAVAILABLE or self._reconnects == 0:
+        may_pass = message["type"] == "error" and message["error"]["status"] in UNAVAILABLE
+        if not (may_pass and self._may_again()):
             return None
-        self._reconnects -= self._reconnects > 0
         self._refusals += 1
         return spread_pause_s(self._refusals)
 

@@ -155,9 +155,7 @@ class QueryGroup:
         before: the records as they were shown before, by order key. Only the last message stands at a position where a client can
             resume: the history knows other events.
         """
-        behind = self.position
-        for number, event in enumerate(events, 1):
-            position = behind if number == len(events) else behind._replace(event=number, follower=_OF_ONE_MEMBER)
+        for event, position in zip(events, self.position.behind_each(len(events), _OF_ONE_MEMBER), strict=True):
             yield self._match(event, before.get(order_key(event.key)), position)
 
     def _match(self, event: ResultEvent, before: Any, position: Position) -> SharedMatch:
@@ -189,11 +187,8 @@ class QueryGroup:
         before: dict[Any, Any] = {}
         matches = []
         for change in changes:
-            for number, event in enumerate(change.events, 1):
-                inside = number < len(change.events)
-                position = Position(
-                    change.epoch, change.sequence, number if inside else 0, self._name if inside else ""
-                )
+            positions = Position(change.epoch, change.sequence).behind_each(len(change.events), self._name)
+            for event, position in zip(change.events, positions, strict=True):
                 key = order_key(event.key)
                 matches.append(
                     SharedMatch(
@@ -247,15 +242,15 @@ class QueryGroup:
         if events:
             self._results.clear()
             self._bson.clear()
-        for number, event in enumerate(events, 1):
-            self._pass_on(event, step, number if number < len(events) else 0)
+        behind = Position(step.epoch, step.sequence)
+        for event, position in zip(events, behind.behind_each(len(events), self._name), strict=True):
+            self._pass_on(event, position)
         if not events and self._history is not None:
-            self._history.advance(Position(step.epoch, step.sequence))
+            self._history.advance(behind)
         self._require_small(len(self.rows))
 
-    def _pass_on(self, event: ResultEvent, step: Step, number: int) -> None:
+    def _pass_on(self, event: ResultEvent, position: Position) -> None:
         before = self.rows.apply(event)
-        position = Position(step.epoch, step.sequence, number, self._name if number else "")
         match = self._match(event, None if before is None else before.document, position)
         for member in self.members:
             member.offer(match)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -18,6 +19,16 @@ class Position(NamedTuple):
     sequence: int
     event: int = 0
     follower: str = ""
+
+    def behind_each(self, events: int, follower: str) -> Iterator[Position]:
+        """The positions behind each of some events that lead to this position, the place of a complete change.
+
+        follower: which alone knows the positions between the events.
+        """
+        for number in range(1, events):
+            yield self._replace(event=number, follower=follower)
+        if events:
+            yield self
 
     @property
     def token(self) -> str:
