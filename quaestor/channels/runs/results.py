@@ -100,12 +100,11 @@ class Results:
         return sum(file.rows for file in files) if published else None
 
     def without_delivered(self, rows: Any) -> Any:
-        """Return the different rows (target, broker, record) whose target has not received the record yet."""
+        """Return the rows (target, broker, record) whose target has not received the record yet."""
         snapshot = self.table.snapshot()
         known = self.table.scan(snapshot, -1, snapshot.instant, ["target", RECORD])
-        query = "SELECT target, any_value(broker) AS broker, record FROM fresh ANTI JOIN known USING (target, record)"
-        fresh = selected(f"{query} GROUP BY target, record", {"fresh": rows, "known": known})
-        return fresh.cast(rows.schema)
+        query = "SELECT target, broker, record FROM fresh ANTI JOIN known USING (target, record)"
+        return selected(query, {"fresh": rows, "known": known}).cast(rows.schema)
 
     def runs(self, after: int) -> Iterator[Any]:
         """Yield the rows of the runs after a run, one or more whole runs at a time, oldest first.
