@@ -194,7 +194,8 @@ class Quaestor:
         collections: "database.collection" or pymongo collections; every answer that read from them.
 
         Raises ConfigurationError before the start, and for a value that is no tag, URL or collection. Raises DatabaseError if
-        tags or URLs could not be written to `settings.control_namespace`, EventLayerError if the grid could not be notified.
+        tags or URLs could not be written to `settings.store.control_namespace`, EventLayerError if the grid could not be
+        notified.
         """
         if not self.settings.enabled:
             return

@@ -109,7 +109,7 @@ def learn(
         raise ConfigurationError(f"{out} cannot be written: {out.absolute().parent} is no folder")
     parameters, fits = learning.learn(
         directory, master=master or DEFAULT_MASTER, present=present, stale_at_most=stale_at_most, clients=clients,
-        system=_system(delta), ignored=command_settings().control_namespace,
+        system=_system(delta), ignored=command_settings().store.control_namespace,
         progress=lambda done, of: print(f"{done} of {of} tasks of the present stage", flush=True),
     )  # fmt: skip
     for learned in fits:

@@ -103,12 +103,12 @@ def _change_streams(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 def _writes(access: Access, settings: Settings) -> Iterator[Diagnosis]:
     """Check that the user may write to the control namespace, as invalidation by tag and by URL does."""
-    database, _, collection = settings.control_namespace.partition(".")
+    database, _, collection = settings.store.control_namespace.partition(".")
     if not (access.may("insert", database, collection) and access.may("remove", database, collection)):
         yield warn(
             _RIGHTS,
-            f"{access.user and access.user[0]} may not write to {settings.control_namespace}: invalidation by tag and by URL "
-            "will fail, invalidation by writes works",
+            f"{access.user and access.user[0]} may not write to {settings.store.control_namespace}: invalidation by tag and by "
+            "URL will fail, invalidation by writes works",
             access.grant("readWrite", database),
         )
 
@@ -155,14 +155,14 @@ def _journal(access: Access, settings: Settings) -> Iterator[Diagnosis]:
     """Check that journal flushes can be requested; the request is a delete that matches nothing."""
     if not settings.grid.journal_flush_ms:
         return
-    database, _, collection = settings.control_namespace.partition(".")
+    database, _, collection = settings.store.control_namespace.partition(".")
     if access.may("remove", database, collection):
         yield ok(_JOURNAL, f"flushed when a write waits for it, looked for every {settings.grid.journal_flush_ms} ms")
     else:
         yield warn(
             _JOURNAL,
-            f"{access.user and access.user[0]} may not remove from {settings.control_namespace}, so journal_flush_ms has no "
-            "effect: events of writes with w: 1 come up to 100 ms late",
+            f"{access.user and access.user[0]} may not remove from {settings.store.control_namespace}, so journal_flush_ms has "
+            "no effect: events of writes with w: 1 come up to 100 ms late",
             access.grant("readWrite", database),
         )
 
@@ -179,7 +179,7 @@ def _images(access: Access, settings: Settings) -> Iterator[Diagnosis]:
     if access.hello["maxWireVersion"] < _WIRE_VERSION_6_0:
         return
     enabling = settings.grid.pre_images == "enable"
-    control = settings.control_namespace.partition(".")[0]
+    control = settings.store.control_namespace.partition(".")[0]
     for name in sorted(access.client.list_database_names()):
         if name in SYSTEM_DATABASES or name == control:
             continue
@@ -235,7 +235,7 @@ def _unreported(access: Access, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _roles(settings: Settings) -> list[dict[str, str]]:
-    control = settings.control_namespace.partition(".")[0]
+    control = settings.store.control_namespace.partition(".")[0]
     return [{"role": "readAnyDatabase", "db": "admin"}, {"role": "readWrite", "db": control}]
 
 

@@ -65,7 +65,7 @@ def application(
             RoutePolicy(explicit=True, tags=tuple(tags)),
             target,
             deployment=settings.scope,
-            namespace=settings.control_namespace,
+            namespace=settings.store.control_namespace,
             since=quaestor.registry.watermark(),
         )
 

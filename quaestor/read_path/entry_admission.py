@@ -189,7 +189,7 @@ class EntryAdmission:
             request.policy,
             request.target,
             deployment=settings.scope,
-            namespace=settings.control_namespace,
+            namespace=settings.store.control_namespace,
             since=run.since,
         )
 
@@ -238,7 +238,7 @@ class EntryAdmission:
 
     def _kind(self, registered: Registered) -> str:
         """Return the kind by which the estimator learns: collections and classes of the result's queries."""
-        return kind_of_result(registered.queries, ignored=self._settings.control_namespace)
+        return kind_of_result(registered.queries, ignored=self._settings.store.control_namespace)
 
     async def _admit_explicit(
         self,

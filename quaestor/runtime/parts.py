@@ -141,7 +141,7 @@ def build_parts(settings: Settings, *, clock: Clock, estimator: LifetimeEstimato
         estimator=estimator,
         events=events,
         resolver=resolver,
-        pre_images=PreImages(telemetry, clock, ignored=settings.control_namespace),
+        pre_images=PreImages(telemetry, clock, ignored=settings.store.control_namespace),
         registry=registry,
         broadcast=broadcast,
         collection_events=collection_events,

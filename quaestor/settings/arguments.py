@@ -24,7 +24,6 @@ class SettingsArguments(TypedDict, total=False):
     redis_url: str | None
     deployment: str
     tenant: str
-    control_namespace: str
     enabled: bool
     store: StoreSettings
     sketch: SketchSettings
@@ -45,6 +44,7 @@ class SettingsArguments(TypedDict, total=False):
     partial_answers: bool
     ignored_fields: tuple[str, ...]
     sort_query: bool
+    control_namespace: str
     sketch_delta_s: int
     sketch_off: bool
     trust_new_sketch: bool

@@ -18,11 +18,12 @@ _FIELDS = Form(
     description="a name of a request field such as 'user-agent', or 'client-address', 'scope.name', 'state.name'",
     fits=lambda name: _FIELD.fullmatch(name) is not None and name != "*",
 )
+_NAMESPACE = Form(description="'database.collection'", fits=lambda name: all(name.partition(".")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Settings of the stores: budgets, admission, compression, and the request's parts in the cache key."""
+    """Settings of the stores: budgets, admission, compression, the request's parts in the cache key, invalidation by hand."""
 
     memory_bytes: int = whole(64 * _MIB, "bytes", 0, _MOST_BYTES, "Budget of the store in each process.")
     shared_bytes: int = whole(
@@ -55,6 +56,11 @@ class StoreSettings:
         False,
         "The order of query parameters with different names does not matter: `?a=1&b=2` and `?b=2&a=1` share an entry. "
         "A route's own `sort_query` goes first.",
+    )
+    control_namespace: str = text(
+        "quaestor.control",
+        "Database and collection of invalidations by tag and by URL; they are removed at once.",
+        _NAMESPACE,
     )
 
     def __post_init__(self) -> None:

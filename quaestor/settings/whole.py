@@ -44,7 +44,6 @@ _TENANT = Form(
     description=f"a name of at most {_LONGEST_TENANT} characters, without braces, colons, ~, @ or spaces, or empty",
     fits=lambda name: not name or is_tenant(name),
 )
-_NAMESPACE = Form(description="'database.collection'", fits=lambda name: all(name.partition(".")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)
@@ -66,11 +65,6 @@ class Settings:
     deployment: str = text("default", "Name that separates deployments in one Redis.", _DEPLOYMENT)
     tenant: str = text(
         "", "Name of the app, on a grid that several apps share. Empty: the name of the deployment.", _TENANT
-    )
-    control_namespace: str = text(
-        "quaestor.control",
-        "Database and collection of invalidations by tag and by URL; they are removed at once.",
-        _NAMESPACE,
     )
     enabled: bool = switch(
         True,

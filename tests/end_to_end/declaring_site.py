@@ -198,7 +198,7 @@ class Asked:
 async def open_site(mongo_url: str, prefix: str) -> AsyncIterator[Site]:
     site = Site(mongo_url, prefix)
     await site.items.insert_one({"kind": "a"})
-    database, _, collection = site.quaestor.settings.control_namespace.partition(".")
+    database, _, collection = site.quaestor.settings.store.control_namespace.partition(".")
     # The first invalidation by hand on a server creates the collection, and that ends every entry with a tag or a URL.
     with suppress(CollectionInvalid):
         await site.client[database].create_collection(collection)

@@ -77,7 +77,7 @@ async def test_a_tag_invalidates_what_carries_it_and_nothing_else(site: Site) ->
     assert (await site.ask("/routed")).said == routed.said
     await site.quaestor.invalidate(tags=["routed"])
     await gone(site, "/routed", routed)
-    database, _, collection = site.quaestor.settings.control_namespace.partition(".")
+    database, _, collection = site.quaestor.settings.store.control_namespace.partition(".")
     assert await site.client[database][collection].count_documents({}) == 0
 
 

@@ -213,7 +213,7 @@ def test_the_typed_arguments_are_the_tables() -> None:
         assert arguments[name] == (table | switch if switch else table)
         assert types.items() <= arguments.items()
     assert {name for name in ROWS if not group_of(name)} == {
-        "mongo_url", "redis_url", "deployment", "tenant", "control_namespace", "enabled",
+        "mongo_url", "redis_url", "deployment", "tenant", "enabled",
     }  # fmt: skip
 
 

@@ -102,7 +102,7 @@ class ManualInvalidation:
             await again.aclose()
 
     def _write(self, names: Sequence[str]) -> None:
-        database, _, collection = self._settings.control_namespace.partition(".")
+        database, _, collection = self._settings.store.control_namespace.partition(".")
         control = self._client.get_database(database).get_collection(collection, write_concern=WriteConcern("majority"))
         change = {"$set": {"at": datetime.now(UTC)}, "$inc": {"n": 1}}
         try:
@@ -115,7 +115,7 @@ class ManualInvalidation:
                 )
         except PyMongoError as error:
             raise DatabaseError(
-                f"cannot write to {self._settings.control_namespace}, so perhaps nothing was invalidated: {error}; call it "
+                f"cannot write to {self._settings.store.control_namespace}, so perhaps nothing was invalidated: {error}; call it "
                 "again; the user needs readWrite there (another place: control_namespace)"
             ) from error
 

@@ -79,7 +79,7 @@ class GridLoops:
             standing_records=settings.realtime.standing_records,
             journal_flush_ms=settings.grid.journal_flush_ms,
             live_journal_flush_ms=settings.realtime.live_journal_flush_ms,
-            control_namespace=settings.control_namespace,
+            control_namespace=settings.store.control_namespace,
             bounds=PipelineBounds.of(settings),
         )
 

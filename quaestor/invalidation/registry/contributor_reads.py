@@ -75,7 +75,7 @@ class ContributorReads:
         renewed: the results were read again after a write, and were the same.
         """
         for registration in registrations if self._most else ():
-            if registration.query.namespace == self._settings.control_namespace:
+            if registration.query.namespace == self._settings.store.control_namespace:
                 continue
             plan = plan_of(registration.query)
             if contributing(plan, registration, images=False, most=self._most) is not None:

@@ -102,7 +102,7 @@ class Registrar:
         if self._resolver is None:
             return reads
         # Tags and URLs belong to Quaestor: no user needs the right to list them.
-        control = self._settings.control_namespace
+        control = self._settings.store.control_namespace
         own = [read for read in reads if read.query.namespace == control]
         resolved, reasons = await self._resolver.resolve([r for r in reads if r.query.namespace != control])
         if reasons:
