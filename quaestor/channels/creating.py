@@ -10,6 +10,7 @@ from typing import Any
 from quaestor.channels.answers import Answer
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.definitions import Definition, NameTakenError, State
+from quaestor.channels.feeds.dead_letters import LETTERS
 from quaestor.channels.locating import located
 from quaestor.channels.parts import StatementParts
 from quaestor.channels.rewriting.compilation import compile_channel, compile_ordinary
@@ -96,6 +97,8 @@ class Creation:
         replaces = statement.ending is Ending.REPLACE
         match statement:
             case CreateDataset():
+                if statement.name.lower().endswith(LETTERS):
+                    raise ConfigurationError(f"dataset {statement.name!r}: names that end in {LETTERS} belong to feeds")
                 schema = self._schema(statement)
                 with self._making(definition):
                     Dataset.create(

@@ -30,9 +30,9 @@ from quaestor.tables.versioned import ARROW, SCHEMA, VersionedTable
 _PROPERTIES: Final = "dataset"
 WRITE: Final = "write"
 """Notes of a partition: the properties of its dataset, and the identity of the newest write."""
-ATTEMPTS: Final = 50
-"""Attempts of a writer that other writers overtake."""
+ATTEMPTS: Final = 50  # of a writer that other writers overtake
 MOST_PARTITIONS: Final = 64
+_NOT_BEGUN: Final = -2  # a feed that has written nothing, not even the offset at which it begins (-1)
 
 
 class Mode(StrEnum):
@@ -47,7 +47,7 @@ class Mode(StrEnum):
 class Position:
     """Position of a feed, published in the entry of the records up to it.
 
-    number: of the batch, increasing.
+    number: of the batch, increasing from 0; -1 for the offset at which the feed begins.
     offset: of the source.
     """
 
@@ -276,7 +276,7 @@ class Dataset:
         table = self.partitions[number]
         for _ in range(ATTEMPTS):
             seen = table.snapshot()
-            if feed is not None and seen.progress.get(_feed(feed.feed), -1) >= feed.number:
+            if feed is not None and seen.progress.get(_feed(feed.feed), _NOT_BEGUN) >= feed.number:
                 return seen.instant, _refused_before(seen, feed, share)
             rows, present = self._judged(number, seen, share, mode)
             if not rows and feed is None:
@@ -369,7 +369,7 @@ def _publish(
 
     def decide(now: Snapshot) -> Change | None:
         nonlocal published
-        repeated = feed is not None and now.progress.get(_feed(feed.feed), -1) >= feed.number
+        repeated = feed is not None and now.progress.get(_feed(feed.feed), _NOT_BEGUN) >= feed.number
         published = not repeated and (seen is None or now.notes.get(WRITE) == seen.notes.get(WRITE))
         if not published:
             return None

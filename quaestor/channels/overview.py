@@ -179,7 +179,7 @@ class ChannelsOverview:
             return described | nothing
         try:
             dataset = Dataset.open(self._parts.catalogue, feed.dataset)
-            position = dataset.newest_position(feed.name)
+            position = dataset.newest_position(feed.place)
             files = [file for snapshot in dataset.snapshots() for file in snapshot.files.values()]
         except QuaestorError:  # dropped meanwhile
             return described | nothing
@@ -194,7 +194,7 @@ class ChannelsOverview:
 
     def _rejected(self, feed: FeedDefinition) -> int:
         """Return the number of a feed's dead letters; counted again after a change only."""
-        letters = FeedLetters(self._parts.catalogue, feed.name, "")
+        letters = FeedLetters(self._parts.catalogue, feed)
         try:
             dataset = Dataset.open(self._parts.catalogue, letters.name)
         except QuaestorError:

@@ -18,6 +18,7 @@ from quaestor.channels.brokers.registry import Broker, Brokers
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.definitions import Definition, Definitions, State
 from quaestor.channels.feeds.dead_letters import FeedLetters
+from quaestor.channels.feeds.definitions import FeedDefinition
 from quaestor.channels.pages import ResultPages
 from quaestor.channels.runs.results import Results
 from quaestor.channels.statements.model import CreateDataset, Kind
@@ -154,7 +155,7 @@ class Retention:
 
     def _drop_letters(self, feed: str, upto: int) -> None:
         """Drop the dead letters of a feed that are too old."""
-        letters = FeedLetters(self._parts.catalogue, feed, "").dataset()
+        letters = FeedLetters(self._parts.catalogue, FeedDefinition(name=feed)).dataset()
         if letters is not None:
             self._expire(letters, [upto] * len(letters.partitions))
 

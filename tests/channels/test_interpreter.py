@@ -180,6 +180,12 @@ def test_a_creation_that_fails_leaves_nothing(world: StatementsWorld) -> None:
     assert world.channels.parts.definitions.find(Kind.CHANNEL, "Taken") is None
 
 
+def test_names_of_dead_letters_belong_to_feeds(world: StatementsWorld) -> None:
+    """A dataset of such a name would stop the feed at its first rejected record."""
+    world.run('CREATE FEED f WITH {"type": "http"}')
+    refused(world, "CREATE DATASET F_Dead_Letters(Tweet) PRIMARY KEY tid", "belong to feeds")
+
+
 def test_the_rest_of_a_killed_process_can_be_dropped(world: StatementsWorld) -> None:
     """A definition without its tables, or with one of them, is dropped like any other."""
     definitions = world.channels.parts.definitions

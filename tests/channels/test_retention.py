@@ -15,6 +15,7 @@ from quaestor.channels.brokers.acknowledgements import Acknowledgements
 from quaestor.channels.brokers.delivery import letters_of
 from quaestor.channels.datasets import Dataset
 from quaestor.channels.feeds.dead_letters import FeedLetters, Refused
+from quaestor.channels.feeds.definitions import Feeds
 from quaestor.channels.feeds.records import Incoming
 from quaestor.channels.retention import Retention, RetentionParts
 from quaestor.channels.runs.results import Results
@@ -135,7 +136,8 @@ def test_dead_letters_of_feeds_and_messages_go_with_the_results(tmp_path: Path) 
     world = World(tmp_path)
     parts = world.channels.parts
     world.statements.run('CREATE FEED f WITH {"type": "http"}')
-    feed, messages = FeedLetters(parts.catalogue, "f", "http"), letters_of(parts.catalogue.root)
+    definition = Feeds(parts.catalogue.root).get("f")
+    feed, messages = FeedLetters(parts.catalogue, definition), letters_of(parts.catalogue.root)
     for number, at in enumerate((10, 20)):
         world.now = at
         feed.keep(number, [Refused(0, Incoming(b"x"), "no JSON")])
@@ -144,7 +146,7 @@ def test_dead_letters_of_feeds_and_messages_go_with_the_results(tmp_path: Path) 
     world.retain(24)
     assert (len(feed.all()), messages.count(), world.seen) == (2, 2, [])
     world.retain(26)
-    assert ([row["letter"][:18] for row in feed.all()], messages.count()) == ([f"{1:018d}"], 1)
+    assert ([row["letter"].split("-")[1] for row in feed.all()], messages.count()) == ([f"{1:018d}"], 1)
     assert world.seen == ["channels.letters_dropped"]
 
 

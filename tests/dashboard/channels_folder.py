@@ -59,8 +59,9 @@ class Folder:
             feeds.create("TweetFeed", {"type": "http"})
             feeds.connect("TweetFeed", "Tweets", mode="insert")
             feeds.start("TweetFeed")
-        letters = FeedLetters(catalogue, "TweetFeed", "http")
-        feed = Feed(feeds.get("TweetFeed"), Dataset.open(catalogue, "Tweets"), letters, Telemetry())
+        definition = feeds.get("TweetFeed")
+        letters = FeedLetters(catalogue, definition)
+        feed = Feed(definition, Dataset.open(catalogue, "Tweets"), letters, Telemetry())
         feed.take([Incoming(record, "") for record in records])
 
     def run(self) -> None:

@@ -48,6 +48,10 @@ class ChannelSource:
         self._networks = networks
         self._reached = ("", 0)
 
+    def begin(self) -> str:
+        """See OffsetSource."""
+        return ""
+
     def read(self, after: str, most: int) -> Sequence[Incoming]:
         """See OffsetSource. An offset is the run and the number of a result.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from quaestor.channels.datasets import Dataset, Position, dataset_names
+from quaestor.channels.feeds.definitions import FeedDefinition
 from quaestor.channels.feeds.records import Incoming
 from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.schema import Column, Schema, Type
@@ -22,6 +23,8 @@ _SCHEMA: Final = Schema(
     ),
     ("letter",),
 )
+LETTERS: Final = "_dead_letters"
+"""End of the names of such datasets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +40,30 @@ class Refused:
 
 
 class FeedLetters:
-    """Dead letters of one feed: the dataset `<feed>_dead_letters`, made with the first letter."""
+    """Dead letters of the feeds of one name: the dataset `<feed>_dead_letters`, made with the first letter."""
 
-    def __init__(self, catalogue: Catalogue, feed: str, source: str) -> None:
+    def __init__(self, catalogue: Catalogue, feed: FeedDefinition) -> None:
         self._catalogue = catalogue
         self._feed = feed
-        self._source = source
-        self.name = f"{feed}_dead_letters"
+        self.name = f"{feed.name}{LETTERS}"
         self._dataset: Dataset | None = None
 
     def keep(self, number: int, refused: Sequence[Refused]) -> None:
         """Keep the letters of a batch. The same batch again changes nothing. Raises DependencyError."""
         dataset = self.dataset() or self._made()
+        identity = f"{self._feed.identity}-" if self._feed.identity else ""
         rows = [
             {
-                "letter": f"{number:018d}-{entry.number:06d}",
-                "feed": self._feed,
-                "source": self._source,
+                "letter": f"{identity}{number:018d}-{entry.number:06d}",
+                "feed": self._feed.name,
+                "source": str(self._feed.source["type"]),
                 "offset": entry.record.offset,
                 "bytes": entry.record.data,
                 "reason": entry.reason,
             }
             for entry in refused
         ]
-        dataset.upsert(rows, feed=Position(self._feed, number, ""))
+        dataset.upsert(rows, feed=Position(self._feed.place, number, ""))
 
     def all(self) -> list[dict[str, Any]]:
         """Return all letters, the oldest first. Raises DependencyError."""

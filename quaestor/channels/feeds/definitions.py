@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
@@ -20,7 +21,7 @@ SOURCES: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
     "http": (frozenset(), frozenset()),
     "tcp": (frozenset({"address"}), frozenset()),
     "files": (frozenset({"path"}), frozenset()),
-    "redis": (frozenset({"stream"}), frozenset({"url"})),
+    "redis": (frozenset({"stream"}), frozenset({"url", "from"})),
     "kafka": (frozenset({"url", "topic"}), frozenset({"from"})),
     "mongodb": (frozenset({"database", "collection"}), frozenset({"url", "from"})),
     "channel": (frozenset({"url", "subscription"}), frozenset()),
@@ -30,6 +31,8 @@ _OF_USERS: Final = frozenset({"http", "channel"})
 """Sources that a user may name: the others listen on this machine, or reach its files and the servers around it."""
 _HIDDEN: Final = frozenset({"subscription"})
 """Fields that admit to a source."""
+_WAYS: Final = frozenset({"url", "address", "from"})
+"""Fields that do not decide which records a source has."""
 _FORMAT: Final = 1
 _SECRET: Final = re.compile(r"//[^/@]*@")
 
@@ -43,6 +46,7 @@ class FeedDefinition:
     function: name of the enriching function; empty: none.
     owner: user that created the feed.
     is_started: whether records are taken.
+    identity: of this feed among all that have had its name, increasing; empty: the feed is older than identities.
     """
 
     name: str
@@ -52,12 +56,20 @@ class FeedDefinition:
     function: str = ""
     owner: str = ""
     is_started: bool = False
+    identity: str = ""
+
+    @property
+    def place(self) -> str:
+        """Name of the feed's positions. A feed of the same name that is created later has others."""
+        return f"{self.name}.{self.identity}" if self.identity else self.name
 
     def described(self) -> dict[str, Any]:
         """Return the feed as plain data. Secrets are left out: users and passwords in URLs, and ids of subscriptions."""
         source = {name: _SECRET.sub("//", value) for name, value in self.source.items() if name not in _HIDDEN}
         state = "started" if self.is_started else "stopped"
-        return {**asdict(self), "mode": self.mode.value, "source": source, "type": source.get("type"), "state": state}
+        fields = asdict(self)
+        del fields["identity"]
+        return {**fields, "mode": self.mode.value, "source": source, "type": source.get("type"), "state": state}
 
 
 class Feeds:
@@ -85,11 +97,13 @@ class Feeds:
         """Create a feed that is not connected yet.
 
         options: of WITH: `type`, and the fields of the source.
-        replaces: whether a stopped feed may be there already; the new feed takes its place, dataset and position.
+        replaces: whether a stopped feed may be there already. The new feed takes its place and dataset, and its position too
+            if the source differs in nothing but `url`, `address` and `from`.
         """
         if not NAME.fullmatch(name):
             raise ConfigurationError(f"{name!r} cannot name a feed: use letters, digits and _, at most 63")
-        feed = FeedDefinition(name=name, source=_checked(name, options), owner=owner)
+        identity = f"{self._clock() * 1_000:016x}{uuid.uuid4().hex[:8]}"
+        feed = FeedDefinition(name=name, source=_checked(name, options), owner=owner, identity=identity)
         if owner and feed.source["type"] not in _OF_USERS:
             kind = feed.source["type"]
             raise ConfigurationError(
@@ -102,7 +116,8 @@ class Feeds:
             before = _decoded(now.notes[name], name)
             if not replaces or before.is_started:
                 raise ConfigurationError(f"the feed {name!r} exists: stop and drop it first")
-            return Change(notes={name: _encoded(replace(before, source=feed.source, owner=owner))})
+            kept = before.identity if _records_of(before.source) == _records_of(feed.source) else identity
+            return Change(notes={name: _encoded(replace(before, source=feed.source, owner=owner, identity=kept))})
 
         return _of(self._publish(decide), name)
 
@@ -166,6 +181,10 @@ def _checked(name: str, source: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(value, str) or not value:
             raise ConfigurationError(f"{key} of feed {name!r} is no text")
     return dict(source)
+
+
+def _records_of(source: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in source.items() if name not in _WAYS}
 
 
 def _of(snapshot: Snapshot, name: str) -> FeedDefinition:

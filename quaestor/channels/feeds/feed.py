@@ -50,8 +50,12 @@ class OffsetSource(Protocol):
     A source without this guarantee is a RepeatableSource, too.
     """
 
+    def begin(self) -> str:
+        """Return the offset at which a new feed begins; empty: before the oldest record. Raises DependencyError."""
+        ...
+
     def read(self, after: str, most: int) -> Sequence[Incoming]:
-        """Return records after an offset (empty: from the beginning), in order; none, if there is none for a moment.
+        """Return records after an offset (empty: from the oldest on), in order; none, if there is none for a moment.
 
         Raises DependencyError.
         """
@@ -86,6 +90,7 @@ class Taken:
 class _State(NamedTuple):
     """Position of a feed: the newest batch, the offsets before and after it, its records, and known keys.
 
+    number: from 0; -1 before the first batch.
     after: of a batch without offsets, its idempotency key.
     """
 
@@ -94,6 +99,9 @@ class _State(NamedTuple):
     after: str
     records: int
     keys: tuple[str, ...]
+
+
+_NEW: Final = _State(-1, "", "", 0, ())
 
 
 class Feed:
@@ -125,6 +133,9 @@ class Feed:
     def step(self, source: OffsetSource, most: int = MOST_RECORDS) -> int:
         """Read a batch from a source and write it; return the number of records. Raises DependencyError."""
         state = self._present()
+        if state == _NEW and (begin := source.begin()):
+            state = _NEW._replace(before=begin, after=begin)
+            self._written((), state)  # a failure before the first record must not move the beginning
         if not self._is_complete:
             self._complete(source, state)
         batch = source.read(state.after, most)
@@ -164,7 +175,7 @@ class Feed:
         """Return the keys of complete batches. The newest batch may lack records, and its sender sends it again."""
         if self._is_complete or not state.after:
             return state.keys
-        whole = self._sink.position(self.definition.name)
+        whole = self._sink.position(self.definition.place)
         if whole is not None and whole.number == state.number:
             return state.keys
         return tuple(key for key in state.keys if key != state.after)
@@ -199,15 +210,15 @@ class Feed:
     def _present(self) -> _State:
         if self._state is None:
             self._is_complete = False
-            position = self._sink.newest_position(self.definition.name)
-            self._state = _State(-1, "", "", 0, ()) if position is None else _decoded(position)
+            position = self._sink.newest_position(self.definition.place)
+            self._state = _NEW if position is None else _decoded(position)
         return self._state
 
     def _written(self, batch: Sequence[Incoming], state: _State) -> Taken:
         began_s = time.monotonic()
         self._state = None  # read again, if the write fails
         good, refused = self._judged(batch)
-        position = Position(self.definition.name, state.number, _encoded(state))
+        position = Position(self.definition.place, state.number, _encoded(state))
         written = self._sink.write([record for _, record in good], self.definition.mode, feed=position)
         for rejected in written.rejected:
             number = good[rejected.number][0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
@@ -17,6 +18,8 @@ from quaestor.observability.telemetry import Telemetry
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _BATCH_BYTES: Final = 8 << 20
+_SLOWEST: Final = 1_024
+"""Bytes a second that a client sends at least, once it has taken as long as a silent client may."""
 _LINES: Final = ("application/x-ndjson", "application/jsonl", "application/ndjson")
 
 
@@ -25,7 +28,7 @@ class HttpSource:
 
     most_bytes: of a body, when it is expanded. A body with an idempotency key is one batch, at most 8 MiB.
     waiting: requests that may wait for the feed; further ones are answered 429.
-    silent_s: time after which a silent client is left.
+    silent_s: time after which a silent client is left, and a client that sends less than 1 KiB a second.
     """
 
     def __init__(
@@ -67,8 +70,8 @@ class HttpSource:
             return await self._answer(request)
         except FeedError as error:
             return _refused(413 if "more than" in str(error) else 400, str(error))
-        except TimeoutError:
-            return _refused(408, f"no bytes came for {self._silent_s:g} s")
+        except TimeoutError as error:
+            return _refused(408, str(error) or f"no bytes came for {self._silent_s:g} s")
         except DependencyError as error:
             self._telemetry.failure("feeds", "feeds.write_failed", error, feed=name)
             return _refused(503, "the records cannot be written now", retry_after_s=5)
@@ -119,14 +122,18 @@ class HttpSource:
         expand: Callable[[bytes], Iterator[bytes]] | None = (
             Inflated(self._most_bytes).feed if encoding == "gzip" else None
         )
-        read = 0
+        read, waited_s = 0, 0.0
         stream = aiter(request.stream())
         while True:
+            began_s = time.monotonic()
             async with asyncio.timeout(self._silent_s):
                 part = await anext(stream, None)
             if part is None:
                 return
             read += len(part)
+            waited_s += time.monotonic() - began_s  # only the client's time: it does not answer for the writing
+            if waited_s > self._silent_s and read < waited_s * _SLOWEST:
+                raise TimeoutError(f"less than {_SLOWEST} bytes a second came")
             if read > self._most_bytes:
                 raise FeedError(f"a body has no more than {self._most_bytes} bytes")
             for expanded in [part] if expand is None else expand(part):

@@ -60,13 +60,21 @@ class KafkaSource:
         self._topic = topic
         self._options = {**_OPTIONS, **connection(url)}
         self._client: Any = None
-        self._begun: Positions | None = None
         self._reached: Positions | None = None
+
+    def begin(self) -> str:
+        """See OffsetSource."""
+        try:
+            positions = self._beginning(self._partitions(), from_beginning=self._from_beginning)
+        except (KafkaError, OSError) as error:
+            raise self._failure(error) from error
+        return _encoded(positions, positions)
 
     def read(self, after: str, most: int) -> Sequence[Incoming]:
         """See OffsetSource. An offset has the positions of all partitions before and after its batch."""
+        wanted = _decoded(after or self.begin()).after
         try:
-            positions = self._placed(_decoded(after).after if after else None)
+            positions = self._placed(wanted)
             polled = self._client.poll(timeout_ms=_WAIT_MS, max_records=most)
             records = self._records(polled, positions)
         except (KafkaError, OSError) as error:
@@ -99,15 +107,15 @@ class KafkaSource:
         if client is not None:
             client.close(autocommit=False, timeout_ms=_TIMEOUT_MS)
 
-    def _placed(self, wanted: Positions | None) -> Positions:
-        """Let the client stand at positions, and return those of all partitions. None: where the source begins."""
-        known = self._connected().partitions_for_topic(self._topic)
+    def _partitions(self) -> set[int]:
+        known: set[int] | None = self._connected().partitions_for_topic(self._topic)
         if not known:
             raise DependencyError(f"there is no topic {self._topic!r}: create it, or grant the right to describe it")
-        if wanted is None:
-            if self._begun is None:
-                self._begun = self._beginning(known, from_beginning=self._from_beginning)
-            wanted = self._begun
+        return known
+
+    def _placed(self, wanted: Positions) -> Positions:
+        """Let the client stand at positions, and return those of all partitions."""
+        known = self._partitions()
         if self._reached != wanted or not known <= wanted.keys():
             wanted = {**self._beginning(known - wanted.keys(), from_beginning=True), **wanted}
             self._stand_at(wanted)

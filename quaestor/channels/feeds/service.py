@@ -106,7 +106,7 @@ class FeedService:
     def feed(self, definition: FeedDefinition) -> Feed:
         """Return the feed of a definition. Raises ConfigurationError, DependencyError."""
         parts = self._parts
-        letters = FeedLetters(parts.catalogue, definition.name, str(definition.source["type"]))
+        letters = FeedLetters(parts.catalogue, definition)
         enrichment = parts.functions(definition.function) if definition.function else None
         sink = Dataset.open(parts.catalogue, definition.dataset)
         return Feed(definition, sink, letters, parts.telemetry, enrichment=enrichment, turn=self._turn(definition))
@@ -191,7 +191,7 @@ class FeedService:
         if kind == "channel":
             return ChannelSource(url, source["subscription"], networks=self._parts.networks)
         if kind == "redis":
-            return RedisSource(url, source["stream"])
+            return RedisSource(url, source["stream"], start=source.get("from", "beginning"))
         if kind == "kafka":
             return _kafka_source(url, source["topic"], start=source.get("from", "beginning"))
         return MongoSource(url, source["database"], source["collection"], start=source.get("from", "now"))

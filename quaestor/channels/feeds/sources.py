@@ -10,10 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import bson
 import redis
 from bson import Decimal128, ObjectId, json_util
+from bson.codec_options import DatetimeConversion
 from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
@@ -24,6 +26,7 @@ from quaestor.redis.clients import client
 
 _WAIT_MS: Final = 200
 _TIMEOUT_S: Final = 5.0
+_JSON: Final = json_util.DEFAULT_JSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 _LOST: Final = frozenset({136, 222, 260, 280, 286})
 """CappedPositionLost, CloseChangeStream, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost."""
 
@@ -37,6 +40,10 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def begin(self) -> str:
+        """See OffsetSource."""
+        return ""
 
     def read(self, after: str, most: int) -> Sequence[Incoming]:
         """See OffsetSource. An offset is the name of a file and the number of bytes."""
@@ -83,59 +90,141 @@ class FileSource:
 
 
 class RedisSource:
-    """Redis Stream. An entry has its record as JSON in the field `record`, or its fields are the record."""
+    """Redis Stream. An entry has its record as JSON in the field `record`, or its fields are the record.
 
-    def __init__(self, url: str, stream: str) -> None:
+    start: `beginning`, or `now`: entries that are there when the feed begins are left out.
+
+    Servers before Redis 7 do not tell of trimmed and deleted entries, and neither does the source then.
+    """
+
+    def __init__(self, url: str, stream: str, *, start: str = "beginning") -> None:
+        self._from_beginning = from_beginning(start)
         self._stream = stream
         self._client: Any = client(url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
 
-    def read(self, after: str, most: int) -> Sequence[Incoming]:
-        """See OffsetSource. An offset is the identity of an entry."""
+    def begin(self) -> str:
+        """See OffsetSource."""
+        if self._from_beginning:
+            return ""
         try:
-            if after:
-                self._check(after)
-            entries = self._client.xrange(self._stream, min=f"({after}" if after else "-", count=most)
-            if not entries:
-                self._client.xread({self._stream: after or "0"}, count=1, block=_WAIT_MS)
+            present = self._present()
         except redis.RedisError as error:
-            raise DependencyError(f"the stream {self._stream!r} could not be read: {error}") from error
-        return [Incoming(_entry(fields), identity.decode()) for identity, fields in entries]
+            raise self._unread(error) from error
+        return "0-0 0" if present is None else _offset(present.newest, present.added)
+
+    def read(self, after: str, most: int) -> Sequence[Incoming]:
+        """See OffsetSource. An offset is the id of an entry, and the number of entries that were added before its successor."""
+        place, _, number = after.partition(" ")
+        try:
+            present = self._present()
+            entries = self._client.xrange(self._stream, min=f"({place}" if place else "-", count=most)
+            if not entries:
+                self._client.xread({self._stream: place or "0"}, count=1, block=_WAIT_MS)
+        except redis.RedisError as error:
+            raise self._unread(error) from error
+        ids = [identity.decode() for identity, _ in entries]
+        added = int(number) if number else None
+        if present is not None:
+            seen = present.added_before(place, ids, most)
+            if None not in (added, seen) and added != seen:
+                raise SourceLostError(
+                    f"entries of the stream {self._stream!r} after {place} were deleted before the feed read them"
+                )
+            added = seen if added is None else added
+        return [
+            Incoming(_entry(fields), _offset(identity, None if added is None else added + count))
+            for count, (identity, (_, fields)) in enumerate(zip(ids, entries, strict=True), 1)
+        ]
 
     def close(self) -> None:
         """See OffsetSource."""
         self._client.close()
 
-    def _check(self, after: str) -> None:
-        """Notice entries that were deleted before they were read."""
-        if not self._client.exists(self._stream):
-            return
-        deleted = self._client.xinfo_stream(self._stream).get("max-deleted-entry-id", b"0-0")
-        if _identity(deleted) > _identity(after):
-            raise SourceLostError(
-                f"entries of the stream {self._stream!r} after {after} were deleted before the feed read them"
-            )
+    def _present(self) -> _Stream | None:
+        """Return the state of the stream; None: there is none, or the server does not count entries."""
+        try:
+            state = self._client.xinfo_stream(self._stream)
+        except redis.ResponseError as error:
+            if "no such key" in str(error):
+                return None
+            raise
+        if "entries-added" not in state:
+            return None
+        first = state["first-entry"]
+        return _Stream(
+            state["entries-added"],
+            state["length"],
+            state["last-generated-id"].decode(),
+            first[0].decode() if first else "",
+        )
+
+    def _unread(self, error: redis.RedisError) -> DependencyError:
+        return DependencyError(f"the stream {self._stream!r} could not be read: {error}")
+
+
+class _Stream(NamedTuple):
+    """State of a stream at a moment.
+
+    added: number of entries that were ever added. length: number of entries that are there.
+    newest: the highest id so far. oldest: id of the first entry that is there; empty: there is none.
+    """
+
+    added: int
+    length: int
+    newest: str
+    oldest: str
+
+    def added_before(self, place: str, ids: Sequence[str], most: int) -> int | None:
+        """Return the number of entries that were added before those after a place; None: it cannot be known.
+
+        ids: of the entries after the place, read after this state, at most `most`.
+
+        An entry after the place that is trimmed or deleted raises the number, and nothing else does. A loss is noticed by that.
+        """
+        if not self.oldest or not place or _identity(self.oldest) > _identity(place):
+            return self.added - self.length
+        if len(ids) < most or _identity(ids[-1]) >= _identity(self.newest):
+            return self.added - sum(_identity(identity) <= _identity(self.newest) for identity in ids)
+        return None
+
+
+def _offset(identity: str, added: int | None) -> str:
+    return identity if added is None else f"{identity} {added}"
 
 
 class MongoSource:
     """Change stream of a collection: new and changed records. Deletions are left out.
 
-    start: `now`, or `beginning`: the present records come first, and may come again if they change meanwhile.
+    start: `now`, or `beginning`: the present records come first, in the order of `_id`; one that changes meanwhile
+        may come again. A present record whose `_id` is MaxKey is left out.
     """
 
     def __init__(self, url: str, database: str, collection: str, *, start: str = "now") -> None:
         self._from_beginning = from_beginning(start)
         self._client: MongoClient[Any] = MongoClient(
-            url, serverSelectionTimeoutMS=int(_TIMEOUT_S * 1_000), tz_aware=True
+            url,
+            serverSelectionTimeoutMS=int(_TIMEOUT_S * 1_000),
+            tz_aware=True,
+            datetime_conversion="DATETIME_AUTO",  # Python has no dates beyond the year 9999, MongoDB has
         )
         self._collection = self._client[database][collection]
         self._stream: Any = None
         self._reached = ""
-        self._begun: dict[str, Any] | None = None
+
+    def begin(self) -> str:
+        """See OffsetSource."""
+        try:
+            time = self._client.admin.command("ping").get("operationTime")
+        except PyMongoError as error:
+            raise DependencyError(f"{self._collection.full_name} could not be read: {error}") from error
+        if time is None:
+            raise ConfigurationError("a change stream needs a replica set: start mongod with --replSet")
+        return json_util.dumps({"time": time, **({"record": None, "any": True} if self._from_beginning else {})})
 
     def read(self, after: str, most: int) -> Sequence[Incoming]:
         """See OffsetSource. An offset is a place in the collection, or a token of the stream."""
+        place = json_util.loads(after or self.begin(), json_options=_JSON)
         try:
-            place = json_util.loads(after) if after else self._begin()
             if "record" in place:
                 records = self._stored(place, most)
                 if records:
@@ -152,19 +241,16 @@ class MongoSource:
         self._leave()
         self._client.close()
 
-    def _begin(self) -> dict[str, Any]:
-        """Return the place of the first record. A feed that has written nothing begins anew after a restart."""
-        if self._begun is None:
-            time = self._client.admin.command("ping").get("operationTime")
-            if time is None:
-                raise ConfigurationError("a change stream needs a replica set: start mongod with --replSet")
-            self._begun = {"time": time, **({"record": None, "any": True} if self._from_beginning else {})}
-        return self._begun
-
     def _stored(self, place: Mapping[str, Any], most: int) -> list[Incoming]:
         """Return present records after a record, by `_id`."""
-        condition = {} if place.get("any") else {"_id": {"$gt": place["record"]}}
-        records = self._collection.find(condition).sort("_id", 1).limit(most)
+        cursor = self._collection.find().sort("_id", 1).limit(most + 1)
+        if place.get("any"):
+            records = list(cursor)[:most]
+        else:
+            # A condition with $gt would end with the type of this _id; a bound of the index does not. The bound is inclusive.
+            records = list(cursor.hint([("_id", 1)]).min([("_id", place["record"])]))
+            is_same = bool(records) and _bytes(records[0]["_id"]) == _bytes(place["record"])
+            records = records[1:] if is_same else records[:most]
         return [
             Incoming(_document(record), json_util.dumps({"time": place["time"], "record": record["_id"]}))
             for record in records
@@ -214,6 +300,10 @@ def _entry(fields: Mapping[bytes, bytes]) -> bytes:
 def _identity(text: bytes | str) -> tuple[int, int]:
     time, _, number = (text.decode() if isinstance(text, bytes) else text).partition("-")
     return int(time), int(number or 0)
+
+
+def _bytes(value: Any) -> bytes:
+    return bson.encode({"": value})
 
 
 def _document(record: Mapping[str, Any]) -> bytes:

@@ -209,3 +209,31 @@ def test_the_life_cycle_of_a_feed(tmp_path: Path) -> None:
     feeds.stop("f")
     feeds.drop("f")
     assert feeds.all() == []
+
+
+def test_a_feed_that_was_dropped_and_created_again_begins_anew(tmp_path: Path) -> None:
+    """Its source may be another one, whose offsets mean something else. Letters of both feeds are kept."""
+    world, service = World(tmp_path), World(tmp_path).service()
+    folder = tmp_path / "sources"
+    (folder / "one").write_text('{"id":1,"text":"a"}\n?\n')
+    (folder / "two").write_text('{"id":2,"text":"b"}\n{"id":3,"text":"b"}\n!\n')
+    for path in ("one", "two"):
+        world.define(type="files", path=path)
+        assert world.feed().step(service._source({"type": "files", "path": path})) > 0
+        world.feeds.stop("f")
+        world.feeds.drop("f")
+    assert world.records() == {1: "a", 2: "b", 3: "b"}
+    assert [data for data, _ in world.letters()] == [b"?", b"!"]
+
+
+def test_a_feed_that_is_replaced_keeps_its_position_unless_its_records_are_others(tmp_path: Path) -> None:
+    """A new password or server is no new source."""
+    feeds = Feeds(FolderStorage(tmp_path))
+    before = feeds.create("f", {"type": "redis", "stream": "s", "url": "redis://:old@one"}).place
+    moved = {"type": "redis", "stream": "s", "url": "redis://:new@two"}
+    assert feeds.create("f", moved, replaces=True).place == before
+    for source in ({"type": "redis", "stream": "t"}, {"type": "mongodb", "database": "d", "collection": "s"}):
+        place = feeds.create("f", source, replaces=True).place
+        assert place != before
+        before = place
+    assert "identity" not in feeds.get("f").described()

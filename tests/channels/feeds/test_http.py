@@ -151,6 +151,27 @@ async def test_a_silent_client_is_left(tmp_path: Path) -> None:
             assert request.result().status_code == 408
 
 
+async def test_a_client_that_sends_a_few_bytes_at_a_time_is_left(tmp_path: Path) -> None:
+    """Such clients would hold all the requests that may wait for a feed."""
+    world = world_of(tmp_path)
+    service = world.service()
+    source = service._posts["f"] = HttpSource(world.feed(), world.telemetry, silent_s=0.5)
+
+    async def dripping() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0.05)
+
+    async with posting(service) as client:
+        request = asyncio.create_task(client.post("/feeds/f", content=dripping()))
+        await eventually(lambda: source._requests == 1)
+        await eventually(lambda: source._requests == 0)
+        await asyncio.wait([request])
+        if not request.exception():
+            assert request.result().status_code == 408
+            assert "bytes a second" in request.result().text
+
+
 async def test_a_busy_feed_answers_429_with_the_time_to_wait(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     service = world.service()

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 
 from quaestor.channels.datasets import Dataset, Mode
 from quaestor.channels.feeds.dead_letters import FeedLetters
-from quaestor.channels.feeds.definitions import Feeds
+from quaestor.channels.feeds.definitions import FeedDefinition, Feeds
 from quaestor.channels.feeds.feed import Enrichment, Feed
 from quaestor.channels.feeds.service import FeedParts, FeedService
 from quaestor.observability.telemetry import Telemetry
@@ -50,7 +50,7 @@ class World:
 
     def feed(self, enrichment: Enrichment | None = None) -> Feed:
         definition = self.feeds.get("f")
-        letters = FeedLetters(self.catalogue, "f", str(definition.source["type"]))
+        letters = FeedLetters(self.catalogue, definition)
         return Feed(definition, self.notes, letters, self.telemetry, enrichment=enrichment)
 
     def service(self, **parts: Any) -> FeedService:
@@ -65,7 +65,7 @@ class World:
         return {row["id"]: row["text"] for row in self.notes.records()}
 
     def letters(self) -> list[tuple[bytes, str]]:
-        return [(row["bytes"], row["reason"]) for row in FeedLetters(self.catalogue, "f", "").all()]
+        return [(row["bytes"], row["reason"]) for row in FeedLetters(self.catalogue, FeedDefinition(name="f")).all()]
 
 
 @asynccontextmanager
