@@ -72,6 +72,15 @@ def test_another_function_is_refused_by_name_and_place(text: str, call: str) -> 
     assert refusal.value.line == 1
 
 
+@pytest.mark.parametrize(
+    "call", ["repeat(s, 10001)", "repeat(s, k)", "lpad(s, 1000000000, ' ')", "rpad(s, 2 * 9000, 'a')"]
+)
+def test_a_text_has_a_bounded_length(call: str) -> None:
+    """One result of unbounded length would fill the memory of the process."""
+    with pytest.raises(QueryRefusedError, match="write a number up to 10000"):
+        compile_query(f"SELECT {call} AS result FROM t", CATALOGUE)
+
+
 def test_a_function_in_from_is_refused() -> None:
     """A query over a file does not wait for a table of that name."""
     with pytest.raises(QueryRefusedError, match=r"read_csv\(\) is no function"):

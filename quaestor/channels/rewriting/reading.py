@@ -10,7 +10,9 @@ from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.qualify import qualify
 
 from quaestor.channels.rewriting.definition import ChannelDefinition, Kind, Shape
-from quaestor.continuous.sql.current_time import with_placeholders
+from quaestor.channels.rewriting.spatial_functions import SPATIAL
+from quaestor.continuous.sql.current_time import NOW_FUNCTIONS, with_placeholders
+from quaestor.continuous.sql.functions import ACCEPTED, INTERVALS, refuse_functions_outside
 from quaestor.continuous.sql.parsing import parsed, refuse_placeholders, refuse_randomness
 from quaestor.continuous.sql.refusals import QueryRefusedError, refusal
 from quaestor.tables.schema import TS, Schema, Type
@@ -22,6 +24,12 @@ IS_NEW: Final = "_is_new"
 """Name of the function that `is_new` becomes; its argument is the instant of the record."""
 _HIDDEN: Final = frozenset({TS, PREVIOUS, CURRENT, "_deleted"})
 _ACTIVE: Final = {"active_timestamp": TS, "previous_channel_time": PREVIOUS, "current_channel_time": CURRENT}
+_NAMED: Final = frozenset({"is_new", *_ACTIVE, *SPATIAL, *INTERVALS, *NOW_FUNCTIONS, "date_part"})
+_NODES: Final = (
+    *ACCEPTED, exp.ArrayContains, exp.Chr, exp.DateAdd, exp.DayOfWeek, exp.IsNan, exp.JSONExtract, exp.RegexpReplace,
+    exp.RowNumber, exp.SHA2, exp.TimeToStr, exp.TimeToUnix, exp.Unicode, exp.UnixToTime,
+)  # fmt: skip
+"""Accepted functions without and with a node of their own."""
 _SQL_TYPES: Final = {
     Type.POINT: "STRUCT(x DOUBLE, y DOUBLE)",
     Type.JSON: "TEXT",
@@ -99,6 +107,7 @@ def sources(select: exp.Expr) -> Iterator[exp.Expr]:
 def _refuse(tree: exp.Query) -> None:
     refuse_placeholders(tree, "name a parameter of the channel")
     refuse_randomness(tree)
+    refuse_functions_outside(tree, _NAMED, _NODES, of="channels", page="docs/channels/statements.md#functions")
     for column in tree.find_all(exp.Column):
         if column.name.lower() in _HIDDEN:
             raise refusal(column, f"{column.sql()} is hidden", "write active_timestamp(t) for a dataset t")

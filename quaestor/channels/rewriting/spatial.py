@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from sqlglot import exp
 
 from quaestor.channels.rewriting.reading import sources
+from quaestor.channels.rewriting.spatial_functions import SPATIAL
 from quaestor.continuous.sql.refusals import refusal
 
 EARTH_M: Final = 6_371_008.8
 """Mean radius of the earth, in metres."""
 _SLACK: Final = 1.001
-_FUNCTIONS: Final = {"near": 3, "near_sphere": 3, "distance": 2, "distance_sphere": 2}
 _SMALLEST_CELL: Final = 1e-9
 
 
@@ -45,7 +45,7 @@ class NearPair(NamedTuple):
 def check_calls(tree: exp.Expr) -> None:
     """Refuse calls with a wrong number of arguments. Raises QueryRefusedError."""
     for call in tree.find_all(exp.Anonymous):
-        wanted = _FUNCTIONS.get(call.name.lower())
+        wanted = SPATIAL.get(call.name.lower())
         if wanted is not None and len(call.expressions) != wanted:
             raise refusal(
                 call,
@@ -101,7 +101,7 @@ def with_exact_tests(tree: exp.Expr) -> exp.Expr:
     """Return a tree whose spatial functions are arithmetic."""
 
     def replaced(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Anonymous) or node.name.lower() not in _FUNCTIONS:
+        if not isinstance(node, exp.Anonymous) or node.name.lower() not in SPATIAL:
             return node
         first, second, *radius = node.expressions
         match node.name.lower():

@@ -1,11 +1,12 @@
 """Functions of a continuous query: deterministic ones that DuckDB and Spark both have. Others are refused.
 
-A function outside the list may read a file, the network, the clock or the settings of an engine. The `reflect` of Spark calls
-any method of the JVM.
+A function outside the list may read a file, the network, the clock or the settings of an engine, or fill the memory: `range`
+makes a list of any length. The `reflect` of Spark calls any method of the JVM.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from sqlglot import exp
@@ -32,15 +33,17 @@ _TIMES: Final = (
     exp.DateTrunc, exp.Day, exp.DayOfMonth, exp.DayOfYear, exp.Extract, exp.Hour, exp.LastDay, exp.Minute, exp.Month,
     exp.Quarter, exp.Second, exp.TimestampFromParts, exp.TimestampTrunc, exp.ToDays, exp.WeekOfYear, exp.Year,
 )  # fmt: skip
-_ACCEPTED: Final = (*_STRUCTURE, *_TEXTS, *_NUMBERS, *_TIMES)
+ACCEPTED: Final = (*_STRUCTURE, *_TEXTS, *_NUMBERS, *_TIMES)
 """Functions with a node of their own. Rules about current time refuse the time of day with a better reason."""
 _REFUSED_LATER: Final = (exp.AggFunc, exp.Columns)
 """Functions that other rules accept or refuse with a better reason."""
-_INTERVALS: Final = frozenset(
+INTERVALS: Final = frozenset(
     {"to_weeks", "to_hours", "to_minutes", "to_seconds", "to_milliseconds", "to_microseconds", "to_months", "to_years"}
 )
 _FIELDS: Final = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "HOUR", "MINUTE"})
 """Fields of EXTRACT. Other fields have another value, or none, in Spark."""
+_LONGEST: Final = 10_000
+"""Length that `repeat`, `lpad` and `rpad` may name."""
 
 
 def refuse_other_functions(tree: exp.Expr, spellings_of_now: frozenset[str]) -> None:
@@ -48,17 +51,30 @@ def refuse_other_functions(tree: exp.Expr, spellings_of_now: frozenset[str]) -> 
 
     spellings_of_now: names of functions that give current time, in small letters.
     """
+    refuse_functions_outside(tree, INTERVALS | spellings_of_now, ACCEPTED, of="continuous queries", page=PAGE)
     for node in tree.find_all(exp.Func):
-        if isinstance(node, exp.Anonymous):
-            name = node.name.lower()
-            known = name in _INTERVALS or name in spellings_of_now
-        else:
-            name = node.sql_name().lower()
-            known = isinstance(node, (*_ACCEPTED, *_REFUSED_LATER))
-        if not known:
-            raise refusal(node, f"{name}() is no function of continuous queries", f"use a function of {PAGE}")
         if isinstance(node, exp.Log) and node.expression is None:
             raise refusal(node, "log() has another base on each engine", "write ln, log2 or log10")
         if isinstance(node, exp.Extract) and node.name.upper() not in _FIELDS:
             fields = ", ".join(sorted(_FIELDS))
             raise refusal(node, f"EXTRACT of {node.name.upper()} differs between the engines", f"use one of {fields}")
+
+
+def refuse_functions_outside(
+    tree: exp.Expr, names: Collection[str], nodes: tuple[type[exp.Expr], ...], *, of: str, page: str
+) -> None:
+    """Raise QueryRefusedError for a function that is not accepted, and for a text of unbounded length.
+
+    names: accepted functions without a node of their own, in small letters.
+    nodes: accepted functions with a node of their own, besides aggregates.
+    of: the statements that accept them. page: of the documentation.
+    """
+    for node in tree.find_all(exp.Func):
+        is_named = isinstance(node, exp.Anonymous)
+        name = (node.name if is_named else node.sql_name()).lower()
+        if not (name in names if is_named else isinstance(node, (*nodes, *_REFUSED_LATER))):
+            raise refusal(node, f"{name}() is no function of {of}", f"use a function of {page}")
+        if isinstance(node, exp.Repeat | exp.Pad):
+            length = node.args["times" if isinstance(node, exp.Repeat) else "expression"]
+            if not isinstance(length, exp.Literal) or length.is_string or float(length.name) > _LONGEST:
+                raise refusal(node, f"the length in {name}() may be any number", f"write a number up to {_LONGEST}")
