@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import anyio.to_thread
 
 from quaestor.admin.request import Call, Refused
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from quaestor.channels.administration import Channels
 
 _LISTED = ("brokers", "channels", "datasets", "feeds", "functions", "procedures", "runs", "subscriptions", "types")
+_MOST_THREADS = 4
+"""Statements under way at a time. Threads that wait for a query would otherwise be missing in the application's own routes."""
 
 
 class ChannelEndpoints:
@@ -64,7 +68,11 @@ class ChannelEndpoints:
 
     async def _answer(self, work: Callable[[Channels], Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the answer as plain JSON values."""
-        return await anyio.to_thread.run_sync(self._answered, work)
+        return await anyio.to_thread.run_sync(self._answered, work, limiter=self._threads)
+
+    @cached_property
+    def _threads(self) -> anyio.CapacityLimiter:
+        return anyio.CapacityLimiter(_MOST_THREADS)  # older versions of anyio need the event loop here
 
     def _answered(self, work: Callable[[Channels], Mapping[str, Any]]) -> Mapping[str, Any]:
         channels = self._quaestor.parts.channels.administration()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from quaestor.channels.brokers.registry import Brokers
 from quaestor.channels.definitions import Definitions
@@ -22,6 +22,9 @@ from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.errors import ConfigurationError
 from quaestor.settings.continuous import ContinuousSettings
 from quaestor.tables.catalogue import Catalogue
+
+QUERY_LIMIT_S: Final = 60.0
+"""Longest time of a query of an analyst, by default: analysts of one process take turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +50,13 @@ class TurnTaking:
             return self._queries.rows(text)
 
 
-def channels_of(settings: ContinuousSettings, *, clock: Clock = system_clock) -> Channels:
-    """Return the channels of the folder in the settings. Raises ConfigurationError if there is none."""
+def channels_of(
+    settings: ContinuousSettings, *, clock: Clock = system_clock, query_limit_s: float = QUERY_LIMIT_S
+) -> Channels:
+    """Return the channels of the folder in the settings. Raises ConfigurationError if there is none.
+
+    query_limit_s: longest time of a query of an analyst.
+    """
     if not settings.continuous_folder:
         raise ConfigurationError("no folder of datasets: set continuous_folder (QUAESTOR_CONTINUOUS_FOLDER)")
     catalogue = Catalogue(Path(settings.continuous_folder), clock=clock)
@@ -59,7 +67,7 @@ def channels_of(settings: ContinuousSettings, *, clock: Clock = system_clock) ->
         definitions=Definitions(catalogue.root, clock=clock),
         brokers=brokers,
         feeds=feeds,
-        analyst=TurnTaking(Queries(catalogue, DuckDbExecutor(), clock=clock)),
+        analyst=TurnTaking(Queries(catalogue, DuckDbExecutor(limit_s=query_limit_s), clock=clock)),
         counts=SubscriptionCounts(catalogue),
         procedures=Procedures(catalogue.root, clock=clock),
         python_modules=settings.function_modules,

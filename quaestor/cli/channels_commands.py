@@ -303,7 +303,8 @@ def _channels(folder: Path | None) -> Channels:
     extras.require("channels", "channels")
     from quaestor.channels.administration import channels_of
 
-    return channels_of(_settings(folder))
+    settings = _settings(folder)
+    return channels_of(settings, query_limit_s=settings.continuous_limit_s)
 
 
 def _running(folder: Path | None) -> RunningChannels:

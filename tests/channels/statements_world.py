@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from quaestor.channels.administration import Channels, channels_of
+from quaestor.channels.administration import QUERY_LIMIT_S, Channels, channels_of
 from quaestor.channels.answers import Answer
 from quaestor.clock import Clock, system_clock
 from quaestor.settings.continuous import ContinuousSettings
@@ -25,10 +25,12 @@ CREATE CONTINUOUS CHANNEL Local(area string) PERIOD 10 SECONDS FROM BEGINNING {
 class StatementsWorld:
     """Channels of a folder, through statements."""
 
-    def __init__(self, folder: Path, *, clock: Clock = system_clock, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, *, clock: Clock = system_clock, query_limit_s: float = QUERY_LIMIT_S, **settings: Any
+    ) -> None:
         self.folder = folder
         wanted = ContinuousSettings(continuous_folder=str(folder), **settings)
-        self.channels: Channels = channels_of(wanted, clock=clock)
+        self.channels: Channels = channels_of(wanted, clock=clock, query_limit_s=query_limit_s)
 
     def run(self, text: str, *, user: str = "", **values: Any) -> list[Answer]:
         """Execute statements."""

@@ -198,6 +198,20 @@ def test_the_rest_of_a_killed_process_can_be_dropped(world: StatementsWorld) -> 
     assert "Local_subscriptions" not in world.channels.parts.catalogue.names()
 
 
+def test_a_query_without_end_is_interrupted_and_the_next_one_runs(tmp_path: Path) -> None:
+    """Analysts take turns: such a query would keep the others waiting."""
+    world = StatementsWorld(tmp_path, query_limit_s=0.3)
+    world.police()
+    records = [{"tid": number, "area_code": "OC", "text": "a"} for number in range(300)]
+    Dataset.open(world.channels.parts.catalogue, "Tweets").insert(records)
+    refused(
+        world,
+        "SELECT count(*) AS n FROM Tweets a, Tweets b, Tweets c, Tweets d, Tweets e WHERE a.tid < e.tid",
+        "longer than 0.3 s",
+    )
+    assert world.rows("SELECT count(*) AS n FROM Tweets t") == [(300,)]
+
+
 def test_select_sees_ordinary_data(world: StatementsWorld) -> None:
     """`SELECT *` and DESCRIBE leave hidden columns out; in a query every record is new."""
     tweets(world, {"tid": 1, "area_code": "OC", "text": "a", "location": [1, 2], "hateful_flag": True})
