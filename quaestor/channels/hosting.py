@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -11,8 +12,11 @@ from quaestor.channels.feeds.service import FeedParts, FeedService
 from quaestor.channels.procedure_service import ProcedureParts, ProcedureService
 from quaestor.channels.retention import Retention, RetentionParts
 from quaestor.channels.service import ChannelParts, ChannelService
+from quaestor.continuous.executors.choice import executor_of
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
+from quaestor.continuous.executors.executor import Executor
 from quaestor.continuous.folder_lock import folder_lock
+from quaestor.settings.continuous import ContinuousSettings
 
 _LOCK: Final = ".channels"
 _AGAIN_S: Final = 1.0
@@ -28,6 +32,17 @@ def is_hosted(folder: Path) -> bool:
 def executor_of_channel(channel: str) -> DuckDbExecutor:
     """Return an executor in this process for one channel: a slow channel delays no other."""
     return DuckDbExecutor(threads=1)
+
+
+def executors_of(settings: ContinuousSettings) -> Callable[[str], Executor]:
+    """Return a function that makes the executor of one channel, as the settings choose it. Spark starts at the first run.
+
+    A slow channel delays no other channel.
+    """
+    limit_s = settings.continuous_limit_s
+    return lambda _: executor_of(
+        settings.continuous_executor, settings.continuous_spark_master, limit_s=limit_s, threads=1
+    )
 
 
 async def hosted(

@@ -19,7 +19,7 @@ from quaestor.channels.feeds.enrichment import PythonEnrichment
 from quaestor.channels.feeds.feed import Enrichment
 from quaestor.channels.feeds.service import FeedParts, FeedService
 from quaestor.channels.feeds.sql_enrichment import SqlEnrichment
-from quaestor.channels.hosting import executor_of_channel, hosted
+from quaestor.channels.hosting import executors_of, hosted
 from quaestor.channels.procedure_service import ProcedureParts
 from quaestor.channels.retention import RetentionParts
 from quaestor.channels.rewriting.definition import Parameter
@@ -90,7 +90,7 @@ class RunningChannels:
             ChannelParts(
                 catalogue=parts.catalogue,
                 channels=parts.definitions.channels,
-                executor_of=executor_of_channel,
+                executor_of=executors_of(self._settings),
                 telemetry=self._telemetry,
                 deliver=deliver,
                 published=published,

@@ -88,10 +88,13 @@ class ContinuousService:
 
     async def keep_running(self) -> None:
         """Run queries until cancelled. A slow query or receiver delays no other."""
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                await self.step(tasks)
-                await self._parts.pause(self._pause_s())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    await self.step(tasks)
+                    await self._parts.pause(self._pause_s())
+        finally:
+            self._threads.shutdown(wait=False)
 
     async def run_due(self) -> None:
         """Run what is due now, deliver it, and return when all of it has ended."""

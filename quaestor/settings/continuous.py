@@ -52,16 +52,16 @@ class ContinuousSettings:
     channel_days: int = whole(7, "days", 0, 36_500, "Days for which results of channels are kept. 0: for ever.")
     continuous_executor: str = text(
         "duckdb",
-        "Engine of continuous queries: duckdb, spark, or the size of a query's tables above which Spark executes it: '10GB'.",
+        "Engine of continuous queries and channels: duckdb, spark, or the size above which Spark executes one: '10GB'.",
         Form(description="duckdb, spark, or a size like '10GB'", fits=_is_executor),
     )
-    continuous_spark_master: str = text("local[*]", "Spark of continuous queries, as spark-submit takes it.")
+    continuous_spark_master: str = text("local[*]", "Spark of continuous queries and channels, as spark-submit takes it.")
     continuous_limit_s: int = whole(
         3_600,
         "s",
         1,
         604_800,
-        "Longest time of one continuous query in DuckDB. A longer run is interrupted, and fails.",
+        "Longest time of a continuous query or a run of a channel in DuckDB. A longer one is interrupted, and fails.",
     )
     webhook_key: str = text("", "Key that signs webhooks: 'whsec_' and base64 of 24 to 64 bytes. Empty: no webhooks.")
     webhook_networks: tuple[str, ...] = texts(

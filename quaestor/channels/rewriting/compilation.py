@@ -143,7 +143,7 @@ def compile_ordinary(text: str, datasets: Mapping[str, Shape]) -> CompiledChanne
 
 
 def _compiled(definition: ChannelDefinition, datasets: Mapping[str, Shape], *, subscribed: bool) -> CompiledChannel:
-    tree = read(definition, datasets)
+    tree = read(definition, datasets, ordinary=not subscribed)
     check_calls(tree)
     parameters = typed(definition, tree, datasets)
     columns = tuple(tree.named_selects)

@@ -24,12 +24,13 @@ IS_NEW: Final = "_is_new"
 """Name of the function that `is_new` becomes; its argument is the instant of the record."""
 _HIDDEN: Final = frozenset({TS, PREVIOUS, CURRENT, "_deleted"})
 _ACTIVE: Final = {"active_timestamp": TS, "previous_channel_time": PREVIOUS, "current_channel_time": CURRENT}
-_NAMED: Final = frozenset({"is_new", *_ACTIVE, *SPATIAL, *INTERVALS, *NOW_FUNCTIONS, "date_part"})
-_NODES: Final = (
-    *ACCEPTED, exp.ArrayContains, exp.Chr, exp.DateAdd, exp.DayOfWeek, exp.IsNan, exp.JSONExtract, exp.RegexpReplace,
-    exp.RowNumber, exp.SHA2, exp.TimeToStr, exp.TimeToUnix, exp.Unicode, exp.UnixToTime,
+_NAMED: Final = frozenset({"is_new", *_ACTIVE, *SPATIAL, *INTERVALS, *NOW_FUNCTIONS})
+"""Accepted functions without a node of their own."""
+_OF_DUCKDB: Final[tuple[type[exp.Expr], ...]] = (
+    exp.ArrayContains, exp.Chr, exp.DateAdd, exp.DayOfWeek, exp.IsNan, exp.JSONExtract, exp.RegexpReplace, exp.SHA2,
+    exp.TimeToStr, exp.TimeToUnix, exp.Unicode, exp.UnixToTime,
 )  # fmt: skip
-"""Accepted functions without and with a node of their own."""
+"""Functions that Spark does not have, or has with other values."""
 _SQL_TYPES: Final = {
     Type.POINT: "STRUCT(x DOUBLE, y DOUBLE)",
     Type.JSON: "TEXT",
@@ -43,13 +44,15 @@ def parameter_column(number: int) -> str:
     return f"param{number}"
 
 
-def read(definition: ChannelDefinition, shapes: Mapping[str, Shape]) -> exp.Query:
+def read(definition: ChannelDefinition, shapes: Mapping[str, Shape], *, ordinary: bool = False) -> exp.Query:
     """Return the tree of a body. Parameters are placeholders named `param0` and so on; current time is the placeholder `t`.
+
+    ordinary: whether this is a query of an analyst, which may use functions that only DuckDB has.
 
     Raises QueryRefusedError.
     """
     tree = parsed(definition.body, "duckdb", otherwise=("the body is not one SELECT", "write one SELECT"))
-    _refuse(tree)
+    _refuse(tree, _OF_DUCKDB if ordinary else ())
     tree = _without_with(tree)
     _name_tables(tree, shapes)
     _resolve_active_functions(tree, definition, shapes)
@@ -104,10 +107,11 @@ def sources(select: exp.Expr) -> Iterator[exp.Expr]:
         yield join.this
 
 
-def _refuse(tree: exp.Query) -> None:
+def _refuse(tree: exp.Query, further: tuple[type[exp.Expr], ...]) -> None:
     refuse_placeholders(tree, "name a parameter of the channel")
     refuse_randomness(tree)
-    refuse_functions_outside(tree, _NAMED, _NODES, of="channels", page="docs/channels/statements.md#functions")
+    nodes: tuple[type[exp.Expr], ...] = (*ACCEPTED, exp.RowNumber, *further)
+    refuse_functions_outside(tree, _NAMED, nodes, of="channels", page="docs/channels/statements.md#functions")
     for column in tree.find_all(exp.Column):
         if column.name.lower() in _HIDDEN:
             raise refusal(column, f"{column.sql()} is hidden", "write active_timestamp(t) for a dataset t")

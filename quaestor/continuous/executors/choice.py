@@ -50,16 +50,18 @@ class ExecutorBySize(Executor):
         self.close()
 
 
-def executor_of(choice: str, spark_master: str, *, limit_s: float = LIMIT_S) -> Executor:
+def executor_of(choice: str, spark_master: str, *, limit_s: float = LIMIT_S, threads: int | None = None) -> Executor:
     """Return the executor of the settings. Spark starts at the first query that needs it.
 
     choice: `duckdb`, `spark`, or a size above which Spark executes a query, such as `10GB`.
-    limit_s: longest time of a query in DuckDB.
+    limit_s, threads: longest time of a query in DuckDB, and its most threads; see DuckDbExecutor.
     """
     if choice == "duckdb":
-        return DuckDbExecutor(limit_s=limit_s)
+        return DuckDbExecutor(limit_s=limit_s, threads=threads)
     spark = SparkExecutor(partial(spark_session, spark_master))
-    return spark if choice == "spark" else ExecutorBySize(DuckDbExecutor(limit_s=limit_s), spark, bytes_of(choice))
+    if choice == "spark":
+        return spark
+    return ExecutorBySize(DuckDbExecutor(limit_s=limit_s, threads=threads), spark, bytes_of(choice))
 
 
 def bytes_of(size: str) -> int:

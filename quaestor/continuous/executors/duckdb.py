@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, Self
 
 import duckdb
@@ -19,6 +20,7 @@ from quaestor.continuous.executors.zones import with_zones, without_zones
 
 KEPT_BYTES: Final = 4_000_000_000
 """Size of a table's files up to which the engine keeps a copy between runs."""
+_HUGEINT: Final = pa.decimal128(38, 0)
 LIMIT_S: Final = 3_600.0
 """Longest time of a query."""
 
@@ -80,7 +82,7 @@ class DuckDbExecutor(Executor):
                             cursor.register(table.name, without_zones(whole))
                             registered.add(table.name)
                     reduction.apply(query)
-                    return with_zones(cursor.sql(query.sql("duckdb")).to_arrow_table())
+                    return _without_hugeints(with_zones(cursor.sql(query.sql("duckdb")).to_arrow_table()))
             except duckdb.InterruptException as error:
                 raise ExecutionError(
                     f"the query took longer than {self._limit_s:g} s: simplify it, or raise continuous_limit_s",
@@ -101,3 +103,12 @@ class DuckDbExecutor(Executor):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _without_hugeints(rows: pa.Table) -> pa.Table:
+    """Return rows whose sums of whole numbers are BIGINT, as on other engines. A column that has a larger sum stays."""
+    for place, field in enumerate(rows.schema):
+        if field.type == _HUGEINT:
+            with suppress(pa.ArrowInvalid):
+                rows = rows.set_column(place, field.name, rows.column(place).cast(pa.int64()))
+    return rows

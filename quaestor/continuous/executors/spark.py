@@ -106,7 +106,12 @@ class SparkExecutor(Executor):
             if isinstance(rows.table.table.storage, FolderStorage) and self._files is not None:
                 return self._files.frame(rows, window)
             rows = rows.arrow()
-        return self._session.createDataFrame(with_zones(rows))
+        return self._session.createDataFrame(_in_one_piece(with_zones(rows)))
+
+
+def _in_one_piece(rows: pa.Table) -> pa.Table:
+    """Return a table whose columns are one chunk each: PySpark loses the rows behind an empty chunk, and a struct needs one."""
+    return pa.Table.from_arrays([column.combine_chunks() for column in rows.columns], schema=rows.schema)
 
 
 def _full_name(table: exp.Table) -> str:

@@ -16,6 +16,8 @@ from quaestor.channels.runs.stored_pages import StoredPages
 from quaestor.errors import ConfigurationError
 from tests.channels.world import World
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 LOCAL = "SELECT t.tid FROM Tweets t WHERE is_new(t) AND t.area_code = area"
 
 

@@ -15,6 +15,8 @@ from quaestor.channels.versions import LatestVersions
 from quaestor.tables.schema import TS
 from tests.channels.world import World
 
+pytestmark = pytest.mark.usefixtures("each_engine")
+
 NEAR = "near(t.location, o.location, 5)"
 _PAIRS = "SELECT o.oid AS officer, t.tid FROM Tweets t, OfficerLocations o WHERE {new} AND t.hateful_flag AND o.oid = oid AND "
 BODIES = {
