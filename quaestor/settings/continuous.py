@@ -55,7 +55,9 @@ class ContinuousSettings:
         "Engine of continuous queries and channels: duckdb, spark, or the size above which Spark executes one: '10GB'.",
         Form(description="duckdb, spark, or a size like '10GB'", fits=_is_executor),
     )
-    continuous_spark_master: str = text("local[*]", "Spark of continuous queries and channels, as spark-submit takes it.")
+    continuous_spark_master: str = text(
+        "local[*]", "Spark of continuous queries and channels, as spark-submit takes it."
+    )
     continuous_limit_s: int = whole(
         3_600,
         "s",

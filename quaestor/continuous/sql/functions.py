@@ -1,7 +1,7 @@
 """Functions of a continuous query: deterministic ones that DuckDB and Spark both have. Others are refused.
 
-A function outside the list may read a file, the network, the clock or the settings of an engine, or fill the memory: `range`
-makes a list of any length. The `reflect` of Spark calls any method of the JVM.
+A function outside the list may read a file, the network, the clock or the settings of an engine. A list of `range` fills
+the memory. The `reflect` of Spark calls any method of the JVM.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def refuse_functions_outside(
 
     names: accepted functions without a node of their own, in small letters.
     nodes: accepted functions with a node of their own, besides aggregates.
-    of: the statements that accept them. page: of the documentation.
+    of: the statements that accept them.
+    page: of the documentation.
     """
     for node in tree.find_all(exp.Func):
         is_named = isinstance(node, exp.Anonymous)
