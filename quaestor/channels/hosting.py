@@ -13,7 +13,6 @@ from quaestor.channels.procedure_service import ProcedureParts, ProcedureService
 from quaestor.channels.retention import Retention, RetentionParts
 from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.continuous.executors.choice import executor_of
-from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.executors.executor import Executor
 from quaestor.continuous.folder_lock import folder_lock
 from quaestor.settings.continuous import ContinuousSettings
@@ -27,11 +26,6 @@ def is_hosted(folder: Path) -> bool:
     """Whether a process runs the channels of a folder at present."""
     with folder_lock(folder, _LOCK) as is_ours:
         return not is_ours
-
-
-def executor_of_channel(channel: str) -> DuckDbExecutor:
-    """Return an executor in this process for one channel: a slow channel delays no other."""
-    return DuckDbExecutor(threads=1)
 
 
 def executors_of(settings: ContinuousSettings) -> Callable[[str], Executor]:

@@ -141,7 +141,7 @@ from quaestor.channels.brokers.wire import decoded
 from quaestor.channels.datasets import Dataset, Position, dataset_names
 from quaestor.channels.feeds.definitions import Feeds
 from quaestor.channels.feeds.service import FeedParts, FeedService
-from quaestor.channels.hosting import executor_of_channel
+from quaestor.channels.hosting import executors_of
 from quaestor.channels.hosting import hosted as hosted_channels_of
 from quaestor.channels.pages import ResultPages
 from quaestor.channels.rewriting.compilation import compile_channel
@@ -162,6 +162,7 @@ from quaestor.continuous.service import ContinuousService, ServiceParts
 from quaestor.live.results.endpoint import channel_results
 from quaestor.middleware import BrowserClient, QuaestorMiddleware
 from quaestor.observability.telemetry import Telemetry
+from quaestor.settings.continuous import ContinuousSettings
 from quaestor.tables import (
     Catalogue,
     Column,
@@ -598,7 +599,9 @@ async def feeds(catalogue: Catalogue, telemetry: Telemetry) -> Starlette:
 
 
 async def hosted_channels(catalogue: Catalogue, telemetry: Telemetry) -> None:
-    parts = ChannelParts(catalogue=catalogue, channels=list, executor_of=executor_of_channel, telemetry=telemetry)
+    parts = ChannelParts(
+        catalogue=catalogue, channels=list, executor_of=executors_of(ContinuousSettings()), telemetry=telemetry
+    )
     print(ChannelService(parts).status())
     await hosted_channels_of(Path("tables"), parts)
 

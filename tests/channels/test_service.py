@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from quaestor.channels.hosting import executor_of_channel, hosted
+from quaestor.channels.hosting import executors_of, hosted
 from quaestor.channels.rewriting.definition import ChannelDefinition, Parameter
 from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.channels.statements.model import Priority
 from quaestor.observability.telemetry import Telemetry
+from quaestor.settings.continuous import ContinuousSettings
 from tests.channels.world import World
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +38,7 @@ class Served(World):
         self.parts = ChannelParts(
             catalogue=self.catalogue,
             channels=lambda: list(self.definitions.values()),
-            executor_of=executor_of_channel,
+            executor_of=executors_of(ContinuousSettings()),
             telemetry=self.telemetry,
             deliver=self._deliver,
             clock=lambda: int(self.now * 1000),
@@ -259,7 +260,7 @@ async def test_one_process_of_a_folder_runs_its_channels(tmp_path: Path) -> None
         return ChannelParts(
             catalogue=served.catalogue,
             channels=list,
-            executor_of=executor_of_channel,
+            executor_of=executors_of(ContinuousSettings()),
             telemetry=telemetry,
             pause=pause,
         )

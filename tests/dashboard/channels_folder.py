@@ -13,12 +13,13 @@ from quaestor.channels.feeds.dead_letters import FeedLetters
 from quaestor.channels.feeds.definitions import Feeds
 from quaestor.channels.feeds.feed import Feed
 from quaestor.channels.feeds.records import Incoming
-from quaestor.channels.hosting import executor_of_channel
+from quaestor.channels.hosting import executors_of
 from quaestor.channels.service import ChannelParts, ChannelService
 from quaestor.continuous.delivery.batch import ResultBatch
 from quaestor.continuous.delivery.dead_letters import DeadLetter
 from quaestor.observability.telemetry import Telemetry
 from quaestor.settings import Settings
+from quaestor.settings.continuous import ContinuousSettings
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 STATEMENTS = """
@@ -45,7 +46,7 @@ class Folder:
             ChannelParts(
                 catalogue=parts.catalogue,
                 channels=parts.definitions.channels,
-                executor_of=executor_of_channel,
+                executor_of=executors_of(ContinuousSettings()),
                 telemetry=Telemetry(),
                 clock=lambda: self.now_ms,
             )

@@ -216,7 +216,7 @@ class MongoSource:
         try:
             time = self._client.admin.command("ping").get("operationTime")
         except PyMongoError as error:
-            raise DependencyError(f"{self._collection.full_name} could not be read: {error}") from error
+            raise self._unread(error) from error
         if time is None:
             raise ConfigurationError("a change stream needs a replica set: start mongod with --replSet")
         return json_util.dumps({"time": time, **({"record": None, "any": True} if self._from_beginning else {})})
@@ -234,12 +234,15 @@ class MongoSource:
             self._leave()
             if isinstance(error, OperationFailure) and error.code in _LOST:
                 raise SourceLostError(f"{self._collection.full_name}: {error}") from error
-            raise DependencyError(f"{self._collection.full_name} could not be read: {error}") from error
+            raise self._unread(error) from error
 
     def close(self) -> None:
         """See OffsetSource."""
         self._leave()
         self._client.close()
+
+    def _unread(self, error: PyMongoError) -> DependencyError:
+        return DependencyError(f"{self._collection.full_name} could not be read: {error}")
 
     def _stored(self, place: Mapping[str, Any], most: int) -> list[Incoming]:
         """Return present records after a record, by `_id`."""

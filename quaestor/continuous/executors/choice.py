@@ -56,12 +56,11 @@ def executor_of(choice: str, spark_master: str, *, limit_s: float = LIMIT_S, thr
     choice: `duckdb`, `spark`, or a size above which Spark executes a query, such as `10GB`.
     limit_s, threads: longest time of a query in DuckDB, and its most threads; see DuckDbExecutor.
     """
+    in_process = partial(DuckDbExecutor, limit_s=limit_s, threads=threads)
     if choice == "duckdb":
-        return DuckDbExecutor(limit_s=limit_s, threads=threads)
+        return in_process()
     spark = SparkExecutor(partial(spark_session, spark_master))
-    if choice == "spark":
-        return spark
-    return ExecutorBySize(DuckDbExecutor(limit_s=limit_s, threads=threads), spark, bytes_of(choice))
+    return spark if choice == "spark" else ExecutorBySize(in_process(), spark, bytes_of(choice))
 
 
 def bytes_of(size: str) -> int:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from quaestor.continuous.executors.spark import SparkExecutor
-from quaestor.continuous.executors.spark_session import spark_session
 from tests.channels import world as worlds
+from tests.continuous.spark_engine import spark_engine
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkExecutor]:
-    sessions: list[Any] = []
-
-    def start() -> Any:
-        sessions.append(spark_session("local[1]"))
-        return sessions[0]
-
-    with SparkExecutor(start, end=lambda: sessions[0].stop() if sessions else None) as engine:
+    with spark_engine() as engine:
         yield engine
 
 

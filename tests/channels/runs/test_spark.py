@@ -50,13 +50,13 @@ BODIES = {
 }  # fmt: skip
 
 
-def delivered(folder: Path, executor: Executor, body: str, *, grouped: bool) -> list[str]:
+def delivered(folder: Path, executor: Executor, body: str) -> list[str]:
     """Return what three runs deliver, with writes between them."""
     world = World(folder)
     world.executor = executor  # type: ignore[assignment]
     world.restart()
     notes = Dataset.create(world.catalogue, "Notes", NOTES, partitions=2)
-    world.create(body, "area", grouped=grouped)
+    world.create(body, "area")
     members = {world.subscribe(area, broker=broker): (area, broker) for area, broker in ((1, "a"), (1, "b"), (2, "a"))}
     world.now = 1_000_000
     for records in ([ONE, NOTHING], FURTHER, [{**ONE, "s": "changed"}]):
@@ -70,7 +70,7 @@ def delivered(folder: Path, executor: Executor, body: str, *, grouped: bool) -> 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_both_engines_deliver_the_same(tmp_path: Path, spark: SparkExecutor, body: str) -> None:
     results = [
-        delivered(tmp_path / name, executor, body, grouped=True)
+        delivered(tmp_path / name, executor, body)
         for name, executor in (("duckdb", DuckDbExecutor(threads=1)), ("spark", spark))
     ]
     assert len(results[0]) > 2

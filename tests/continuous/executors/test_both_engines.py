@@ -14,7 +14,6 @@ from quaestor.continuous.executors.choice import ExecutorBySize, executor_of
 from quaestor.continuous.executors.duckdb import DuckDbExecutor
 from quaestor.continuous.executors.executor import ExecutionError, Executor
 from quaestor.continuous.executors.spark import SparkExecutor
-from quaestor.continuous.executors.spark_session import spark_session
 from quaestor.continuous.executors.stored import StoredRows
 from quaestor.errors import ConfigurationError
 from quaestor.settings.continuous import ContinuousSettings
@@ -22,17 +21,12 @@ from quaestor.tables.catalogue import Catalogue
 from quaestor.tables.maintenance import maintain
 from quaestor.tables.schema import Column, Schema, Type
 from tests.continuous.checks import differences
+from tests.continuous.spark_engine import spark_engine
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkExecutor]:
-    sessions: list[Any] = []
-
-    def start() -> Any:
-        sessions.append(spark_session("local[1]"))
-        return sessions[0]
-
-    with SparkExecutor(start, end=lambda: sessions[0].stop() if sessions else None) as engine:
+    with spark_engine() as engine:
         yield engine
 
 
